@@ -155,6 +155,7 @@ impl<'a> Table<'a> {
         let is_one = words.len() >= HEADER_WORDS + MAX_DONORS * DONOR_WORDS
             && words[MAGIC_AT].load(SeqCst) == MAGIC
             && words[DONORS_AT].load(SeqCst) <= MAX_DONORS as u64
+            && words[SPILL_AT].load(SeqCst) <= words[DONORS_AT].load(SeqCst)
             && words[WANTED_AT].load(SeqCst) <= MAX_DONORS as u64;
         let table = Self { words, bug: "" };
         let fits = || (0..MAX_DONORS).all(|donor| table.list_end(donor) <= words.len());

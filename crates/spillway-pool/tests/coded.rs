@@ -61,6 +61,9 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "discard-not-awaited",
         "discard-not-noted",
         "freed-before-discard",
+        "late-part-mistaken",
+        "second-sending-forgotten",
+        "unnamed-taken-for-quiet",
         "looked-while-emptied",
     ];
     // Every second of them beside the others.

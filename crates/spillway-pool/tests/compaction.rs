@@ -8,7 +8,7 @@ use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::{Append, Item, Outcome, Step};
 use spillway_pool::slabs::census::{Census, Findings, Reason, judge, slots_in};
-use spillway_pool::slabs::reclaim::Reclaim;
+use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim};
 use spillway_pool::slabs::room::{Coding, MOVED_STREAM};
 use spillway_pool::table::{Table, Terms, words_of};
 
@@ -63,7 +63,7 @@ impl Pool {
             let outcome = loop {
                 match append.step(&table, &self.chooser) {
                     Step::Again | Step::Pause => {}
-                    Step::Send(_) => drop(append.sent(&table, true, false)),
+                    Step::Send(_) => drop(append.sent(&table, true, 0)),
                     Step::Done(outcome) => break outcome,
                 }
             };
@@ -87,9 +87,9 @@ impl Pool {
         let mut census = Census::begin(&table);
         while !census.go_on(&table, SLOTS) {}
         census.retire(&table);
-        for slab in self.reclaim.due(&table, 1, 1) {
-            let discarded = table.begin_discard(slab).map_or(0, |_| u16::MAX);
-            table.free_slab(slab, discarded);
+        self.reclaim.free_slabs(&table, 1, Patience { write_ms: 1, late_ms: 1 });
+        for unnamed in self.reclaim.take_quiet(&table, usize::MAX) {
+            self.reclaim.note(&table, unnamed, Answer::Forgotten, 1);
         }
         judge(&table, &census, 1, 1)
     }

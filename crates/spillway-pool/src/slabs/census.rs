@@ -8,8 +8,9 @@
 
 use spillway_core::page::PAGE_SIZE;
 
+use crate::placement::capacity;
 use crate::slabs::make::fitting;
-use crate::slabs::room::MOVED_STREAM;
+use crate::slabs::room::{MOVED_STREAM, STREAMS};
 use crate::slabs::slab::SlabSeen;
 use crate::slabs::words::{SlabPhase, SlabWord};
 use crate::table::Table;
@@ -103,6 +104,8 @@ pub struct Task {
 pub struct Findings {
     /// Bytes of pages of which fewer parts than wanted can be reached.
     pub endangered_bytes: u64,
+    /// Those of them with parts on donors that went a moment ago, and are waited for.
+    pub awaited_bytes: u64,
     /// The same of which so few can be reached that some pages cannot be had now.
     pub unreachable_bytes: u64,
     /// Slabs of which too few parts are left for good.
@@ -117,6 +120,10 @@ pub struct Findings {
     pub is_short: bool,
     /// No slab, or one, can be made for what is new: who moves pages to make room is not to rest.
     pub is_urgent: bool,
+    /// Once what is dead is cleared away, donors that are there will have room for more than lives.
+    pub is_room_coming: bool,
+    /// The same, and for all parts of it.
+    pub is_whole_room_coming: bool,
 }
 
 /// What follows from a look. A donor that is down counts as one that comes back for `patience_ms` after it
@@ -125,7 +132,7 @@ pub struct Findings {
 pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) -> Findings {
     let mut found = Findings::default();
     let mut sparse = Vec::new();
-    let possible = domains_with_room(table);
+    let possible = parts_for_moves(table);
     found.is_short = is_short(table);
     let fresh = fitting(table, FRESH_STREAM);
     found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
@@ -149,6 +156,7 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
         }
         if live > 0 && parts.reachable < table.parts() {
             found.endangered_bytes += bytes;
+            found.awaited_bytes += if parts.is_awaited { bytes } else { 0 };
             found.unreachable_bytes += if parts.reachable < table.data_parts() { bytes } else { 0 };
         }
         let task = |reason| Task { slab, generation, reason, parts_left: parts.reachable, live };
@@ -161,6 +169,8 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     }
     // Of what is lost anyway there is no hurry to save the rest.
     found.tasks.sort_by_key(|task| (found.lost.contains(&(task.slab, task.generation)), task.parts_left));
+    found.is_room_coming = has_room_for(table, found.live_pages.div_ceil(slab_pages.max(1)) + STREAMS as u64);
+    found.is_whole_room_coming = found.is_room_coming && domains_that_stay(table) >= table.parts();
     add_sparse(table, &mut found, sparse);
     found
 }
@@ -202,6 +212,8 @@ struct Parts {
     left: usize,
     reachable: usize,
     lasting: usize,
+    /// Some cannot be reached, and their donors are waited for.
+    is_awaited: bool,
 }
 
 impl Parts {
@@ -218,22 +230,44 @@ impl Parts {
             left: there.len(),
             reachable: there.iter().filter(|place| !is_down(place)).count(),
             lasting: there.iter().filter(lasts).count(),
+            is_awaited: there.iter().any(|place| is_down(place) && lasts(&place)),
         }
     }
 }
 
-/// In how many failure domains a new slab could have parts.
+/// How many parts what is moved has afterwards: those of a new slab, or of the one that it goes to now. None
+/// where there is no room for it.
 #[must_use]
-pub fn domains_with_room(table: &Table<'_>) -> usize {
-    let mut domains: Vec<u32> = table
-        .candidates()
-        .iter()
-        .filter(|donor| donor.is_well && donor.free > 0)
-        .map(|donor| donor.domain)
-        .collect();
+pub fn parts_for_moves(table: &Table<'_>) -> usize {
+    let of_new = fitting(table, MOVED_STREAM).filter(|fitting| fitting.slabs > 0 && has_free_slab(table));
+    of_new.map_or(0, |fitting| fitting.width).max(table.parts_of_stream(MOVED_STREAM))
+}
+
+fn has_free_slab(table: &Table<'_>) -> bool {
+    (0..table.slabs()).any(|slab| table.slab(slab).phase == SlabPhase::Free)
+}
+
+/// The donors that can be reached and do not leave: the domain of each, and what it lends.
+fn room_that_stays(table: &Table<'_>) -> Vec<(u32, u32)> {
+    let stays = |donor: &usize| table.donor(*donor).condition != Condition::Down && !table.is_leaving(*donor);
+    let donors = (0..table.donors()).filter(stays);
+    let room = donors.map(|donor| (table.domain(donor), table.room(donor).0));
+    room.filter(|(_, extents)| *extents > 0).collect()
+}
+
+/// In how many failure domains there are donors that can be reached and do not leave.
+#[must_use]
+pub fn domains_that_stay(table: &Table<'_>) -> usize {
+    let mut domains: Vec<u32> = room_that_stays(table).iter().map(|(domain, _)| *domain).collect();
     domains.sort_unstable();
     domains.dedup();
     domains.len()
+}
+
+/// Whether the donors that are there have room for more than so many slabs in all, whatever is there now.
+fn has_room_for(table: &Table<'_>, slabs: u64) -> bool {
+    let width = domains_that_stay(table).min(table.parts());
+    width >= table.least_copies() && u64::from(capacity(&room_that_stays(table), width)) > slabs
 }
 
 /// Room on donors that are down, or leave, is none.

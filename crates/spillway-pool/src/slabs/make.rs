@@ -136,14 +136,7 @@ impl Make {
         let is_free = |slab: &u32| table.slab(*slab).phase == SlabPhase::Free;
         let Some(slab) = (hint..slabs).chain(0..hint).find(is_free) else { return Made::NoRoom };
         let before = table.slab(slab);
-        self.word = SlabWord {
-            phase: SlabPhase::Making,
-            claimed: 0,
-            ended: 0,
-            may_come_late: false,
-            is_hurt: false,
-            ..before
-        };
+        self.word = SlabWord { phase: SlabPhase::Making, claimed: 0, ended: 0, is_hurt: false, ..before };
         if before.phase != SlabPhase::Free || !table.change_slab(slab, before, self.word) {
             return Made::Again;
         }

@@ -71,10 +71,12 @@ impl World {
             return Some(!sending.has_failed);
         }
         let at = self.dice.below(sending.left.len());
-        let (_, place, row, page) = sending.left.swap_remove(at);
+        let (part, place, row, page) = sending.left.swap_remove(at);
         let donor = usize::from(place.donor);
         let seen = table.donor(donor);
-        if !self.write_to(place, row, page) {
+        let sent = self.write_to(place, row, page);
+        sending.late |= u16::from(sent.may_come_late) << part;
+        if !sent.is_stored {
             sending.has_failed = true;
             table.complain(donor, seen, Condition::Down, self.now);
         }
@@ -110,8 +112,9 @@ impl World {
             Some(under_way) => match self.send_one(table, under_way) {
                 None => return Actor::Writing { append, pages, sending },
                 Some(is_stored) => {
+                    let late = under_way.late;
                     sending = None;
-                    append.sent(table, is_stored, !is_stored)
+                    append.sent(table, is_stored, late)
                 }
             },
             None => append.step(table, &Self::chooser(table)),
@@ -121,7 +124,7 @@ impl World {
             Step::Send(what) => {
                 let own: Vec<Page> = pages.iter().map(|&(slot, version)| page_of(slot, version)).collect();
                 let left = self.messages(&what, &own);
-                Actor::Writing { append, pages, sending: Some(Sending { left, has_failed: false }) }
+                Actor::Writing { append, pages, sending: Some(Sending::of(left)) }
             }
             Step::Done(outcome) => {
                 let stored = match outcome {

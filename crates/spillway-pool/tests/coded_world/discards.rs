@@ -1,46 +1,26 @@
 //! The supervisor has donors forget what no page needs any more. What it sends may be lost, or come late, and
 //! it may be killed meanwhile. Whenever a donor forgets an extent, no page may have a part there.
 
+use spillway_pool::slabs::reclaim::{Answer, Patience, Unnamed};
 use spillway_pool::words::Condition;
 
 use super::*;
 
-/// Discards that are to be sent: those of retired slabs, and of places that nobody names.
+/// Discards that are to be sent.
 pub(super) struct Discarding {
-    queue: Vec<Discards>,
+    queue: Vec<Unnamed>,
     pub(super) census: Census,
 }
 
-/// What is discarded at a time.
-enum Discards {
-    /// Of a slab: the parts that are to be sent yet, and those that were discarded.
-    Slab {
-        slab: u32,
-        left: Vec<(usize, Place)>,
-        discarded: u16,
-    },
-    Place(Unnamed),
-}
-
 impl World {
-    /// Slabs that are due become free at once where nothing of them is to be discarded now.
-    pub(super) fn begin_discarding(&mut self, table: &Table<'_>, due: &[u32], census: Census) -> Discarding {
-        let mut queue = Vec::new();
-        for &slab in due {
-            match table.begin_discard(slab) {
-                Some(discard) => {
-                    let left = discard.parts().collect();
-                    queue.push(Discards::Slab { slab, left, discarded: 0 });
-                }
-                None => table.free_slab(slab, 0),
-            }
-        }
-        Discarding { queue, census }
-    }
-
-    /// Of places that nobody names.
-    pub(super) fn begin_sweeping(&mut self, unnamed: Vec<Unnamed>, discarding: &mut Discarding) {
-        discarding.queue.extend(unnamed.into_iter().map(Discards::Place));
+    /// Slabs in which nothing lives become free, and what they had is to be discarded.
+    pub(super) fn begin_discarding(&mut self, table: &Table<'_>, census: Census) -> Discarding {
+        let patience = Patience { write_ms: WRITE_PATIENCE, late_ms: SWEEP_PATIENCE };
+        let reclaim = &mut self.keeper.reclaim;
+        self.freed += reclaim.free_slabs(table, self.now, patience) as u64;
+        reclaim.sweep(table, self.now, SWEEP_PATIENCE);
+        let most = 1 + self.dice.below(20);
+        Discarding { queue: self.keeper.reclaim.take_quiet(table, most), census }
     }
 
     /// A few discards more, one after the other; false once none is left.
@@ -49,7 +29,9 @@ impl World {
         table: &Table<'_>,
         discarding: &mut Discarding,
     ) -> Result<bool, String> {
-        while self.discard_one(table, discarding)? {
+        while let Some(unnamed) = discarding.queue.pop() {
+            let answer = self.send_discard(table, unnamed)?;
+            self.keeper.reclaim.note(table, unnamed, answer, self.now);
             if self.chance(6) {
                 return Ok(true);
             }
@@ -57,61 +39,36 @@ impl World {
         Ok(false)
     }
 
-    fn discard_one(&mut self, table: &Table<'_>, discarding: &mut Discarding) -> Result<bool, String> {
-        match discarding.queue.pop() {
-            None => return Ok(false),
-            Some(Discards::Slab { slab, mut left, mut discarded }) => {
-                let Some((part, place)) = left.pop() else {
-                    table.free_slab(slab, discarded);
-                    self.freed += 1;
-                    return Ok(true);
-                };
-                let is_up = table.donor(usize::from(place.donor)).condition == Condition::Up;
-                if is_up && self.send_discard(table, place)? {
-                    discarded |= 1 << part;
-                }
-                discarding.queue.push(Discards::Slab { slab, left, discarded });
-            }
-            Some(Discards::Place(unnamed)) => {
-                if self.send_discard(table, unnamed.place)? {
-                    table.free_unnamed(unnamed);
-                } else {
-                    let now = self.now;
-                    self.keeper.keep_place(unnamed, now);
-                }
-            }
-        }
-        Ok(true)
-    }
-
     /// What a killed supervisor had sent comes or does not.
     pub(super) fn leave_discards_under_way(&mut self, discarding: Discarding) {
-        let places = discarding.queue.into_iter().flat_map(|discards| match discards {
-            Discards::Slab { left, .. } => left.into_iter().map(|(_, place)| place).collect(),
-            Discards::Place(unnamed) => vec![unnamed.place],
-        });
-        for place in places {
+        for Unnamed { place, .. } in discarding.queue {
             if self.serves(place) && self.chance(2) {
                 self.delay_discard(place);
             }
         }
     }
 
-    /// Whether the donor has answered.
-    fn send_discard(&mut self, table: &Table<'_>, place: Place) -> Result<bool, String> {
+    /// What has become of it.
+    fn send_discard(&mut self, table: &Table<'_>, unnamed: Unnamed) -> Result<Answer, String> {
+        let place = unnamed.place;
         let (donor, seen) = (usize::from(place.donor), table.donor(usize::from(place.donor)));
+        if seen.condition != Condition::Up || !table.is_left(unnamed) {
+            return Ok(Answer::NotAsked);
+        }
         let is_answered = self.serves(place) && (self.is_settling || !self.chance(30));
         if is_answered {
             self.forget_extent(table, place)?;
             self.discarded += 1;
-            return Ok(true);
-        }
-        let is_there = self.machines[donor] != Machine::Dead && self.lives[donor] == place.life;
-        if is_there && !self.chance(3) {
-            self.delay_discard(place);
+            return Ok(Answer::Forgotten);
         }
         table.complain(donor, seen, Condition::Down, self.now);
-        Ok(false)
+        if self.machines[donor] == Machine::Dead || self.lives[donor] != place.life {
+            return Ok(Answer::NotAsked);
+        }
+        if !self.chance(3) {
+            self.delay_discard(place);
+        }
+        Ok(Answer::Silent)
     }
 
     fn delay_discard(&mut self, place: Place) {

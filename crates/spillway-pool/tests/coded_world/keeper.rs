@@ -18,7 +18,7 @@ const MOST_TASKS: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Keeper {
-    reclaim: Reclaim,
+    pub(super) reclaim: Reclaim,
     look: Look,
     /// What the last look has found to be emptied.
     round: Round<Task>,
@@ -39,11 +39,6 @@ enum Look {
 }
 
 impl Keeper {
-    /// A place whose donor did not answer a discard.
-    pub(super) fn keep_place(&mut self, unnamed: Unnamed, now: u64) {
-        self.reclaim.keep(unnamed, now);
-    }
-
     /// The slabs that workers empty now.
     pub(super) fn under_way(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.workers.iter().filter_map(Work::slab)
@@ -172,11 +167,7 @@ impl World {
 
     fn begin_following(&mut self, table: &Table<'_>, census: Census) -> Discarding {
         census.retire(table);
-        let due = self.keeper.reclaim.due(table, self.now, SWEEP_PATIENCE);
-        let mut discarding = self.begin_discarding(table, &due, census);
-        let unnamed = self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
-        self.begin_sweeping(unnamed, &mut discarding);
-        discarding
+        self.begin_discarding(table, census)
     }
 
     fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {

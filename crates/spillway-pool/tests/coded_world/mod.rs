@@ -14,7 +14,7 @@ use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
-use spillway_pool::slabs::reclaim::{Reclaim, Unnamed, parts_left_on};
+use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
 use spillway_pool::slabs::words::SlabPhase;
 use spillway_pool::table::{Table, Terms, words_of};
@@ -41,6 +41,8 @@ const MOST_LATE: u64 = 400;
 const MOST_STOPPED: u64 = 200;
 /// After so long nothing comes late any more.
 const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
+/// Who still writes to a slab in which nothing lives is waited for for so long.
+const WRITE_PATIENCE: u64 = 40;
 /// A donor that is away counts as one that comes back for so long.
 const PATIENCE: u64 = 60;
 
@@ -90,6 +92,21 @@ type Message = (usize, Place, u16, Page);
 struct Sending {
     left: Vec<Message>,
     has_failed: bool,
+    /// Parts to which something may come late, a bit each.
+    late: u16,
+}
+
+impl Sending {
+    fn of(left: Vec<Message>) -> Self {
+        Self { left, has_failed: false, late: 0 }
+    }
+}
+
+/// What who sends a page to a donor knows then.
+struct Sent {
+    is_stored: bool,
+    /// Something was sent by a connection that has not answered.
+    may_come_late: bool,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
@@ -404,10 +421,15 @@ impl World {
         self.machines[donor] == Machine::Well && (self.lives[donor] == place.life || is_mistaken)
     }
 
-    fn write_to(&mut self, place: Place, row: u16, page: Page) -> bool {
+    fn write_to(&mut self, place: Place, row: u16, page: Page) -> Sent {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
+            let is_sent_twice = !is_lost && !self.is_settling && self.chance(60);
+            if is_sent_twice {
+                // By a connection that was lost, and by another: it comes once more.
+                self.delay(donor, key, page);
+            }
             match self.dice.below(5) {
                 _ if !is_lost => {
                     self.memory[donor].insert(key, page);
@@ -418,12 +440,14 @@ impl World {
                 1..4 => self.delay(donor, key, page),
                 _ => {}
             }
-            return !is_lost;
+            return Sent { is_stored: !is_lost, may_come_late: is_lost || is_sent_twice };
         }
-        if self.machines[donor] == Machine::Frozen && self.lives[donor] == place.life {
+        // One that is dead, or is there again with nothing, refuses the connection.
+        let is_frozen = self.machines[donor] == Machine::Frozen && self.lives[donor] == place.life;
+        if is_frozen {
             self.delay(donor, key, page);
         }
-        false
+        Sent { is_stored: false, may_come_late: is_frozen }
     }
 
     fn delay(&mut self, donor: usize, key: (u16, u32, u16), page: Page) {

@@ -179,8 +179,9 @@ impl World {
             Some(under_way) => match self.send_one(table, under_way) {
                 None => return Work::Moving(emptying, append, sending),
                 Some(is_stored) => {
+                    let late = under_way.late;
                     sending = None;
-                    append.sent(table, is_stored, !is_stored)
+                    append.sent(table, is_stored, late)
                 }
             },
             None => append.step(table, &Self::chooser(table)),
@@ -190,7 +191,7 @@ impl World {
             Step::Send(what) => {
                 let pages: Vec<Page> = emptying.ready.iter().map(|(_, page)| *page).collect();
                 let left = self.messages(&what, &pages);
-                Work::Moving(emptying, append, Some(Sending { left, has_failed: false }))
+                Work::Moving(emptying, append, Some(Sending::of(left)))
             }
             Step::Done(Outcome::Stored { pages }) => {
                 self.moved += pages as u64;

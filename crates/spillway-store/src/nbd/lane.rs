@@ -72,6 +72,8 @@ impl NbdLane {
         let was_answered = std::mem::replace(is_answered, false);
         let mut is_sent_once = true;
         if let Some(error) = pool.given_up() {
+            // Nothing was sent, but what is posted.
+            *is_answered = was_answered && start.is_none();
             return Err(error.clone());
         }
         let Patience { timeout, reconnect } = pool.patience;
@@ -84,7 +86,13 @@ impl NbdLane {
             let open = open_runs(runs);
             let (connection, sent) = match start.take() {
                 Some((connection, sent)) => (connection.resumed(), sent),
-                None => (Pool::take(pool, &effort)?, None),
+                None => {
+                    let taken = Pool::take(pool, &effort);
+                    if taken.is_err() {
+                        *is_answered = was_answered && is_sent_once;
+                    }
+                    (taken?, None)
+                }
             };
             let epoch = sent.as_ref().map_or_else(|| pool.next_epoch(), |sent| sent.epoch);
             let exchange = Exchange::new(&connection, pages, order, runs, epoch, input);

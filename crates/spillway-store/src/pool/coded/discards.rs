@@ -1,12 +1,13 @@
 //! Gives memory back to the donors that no page needs any more, and makes slabs free. What may be discarded,
-//! and in which order, is the business of [`spillway_pool::slabs::discard`]; here it is sent.
+//! and in which order, is the business of [`spillway_pool::slabs::discard`] and
+//! [`spillway_pool::slabs::reclaim`]; here it is sent: each donor is asked once for all of its places, those
+//! that answer quickly first, and what a donor has forgotten is free at once, whatever others do.
 
 use std::time::{Duration, Instant};
 
 use spillway_pool::EXTENT_SLOTS;
-use spillway_pool::slabs::discard::Discard;
-use spillway_pool::slabs::reclaim::Reclaim;
-use spillway_pool::words::{Condition, Place};
+use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim, Unnamed};
+use spillway_pool::words::Condition;
 
 use super::reads::slot_of;
 use crate::pool::donor_lanes::DonorLanes;
@@ -14,10 +15,14 @@ use crate::pool::shared::{Purpose, now_ms};
 use crate::pool::site::Site;
 
 /// Nothing comes late any more, to memory of a donor that nobody names, after so long.
-const SWEEP_PATIENCE_MS: u64 = 30_000;
+const LATE_PATIENCE_MS: u64 = 30_000;
+/// A write ends within its donors' patience, and some time in which nobody lets its thread run.
+const WRITE_MARGIN_MS: u64 = 1_000;
 const SWEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Slabs that are made free between two looks: what is in danger waits for that.
-const MOST_AT_ONCE: usize = 64;
+/// Extents that are discarded between two looks: what is in danger waits for that.
+const MOST_PLACES: usize = 512;
+/// Extents that a donor is to forget at once: it is to serve others soon.
+const MOST_AT_ONCE: usize = 32;
 
 /// Knows what is to be made free.
 pub(super) struct Discards {
@@ -30,57 +35,50 @@ impl Discards {
         Self { reclaim: Reclaim::default(), swept: Instant::now() }
     }
 
-    /// Makes slabs free in which nothing lives, once donors have forgotten what they had.
+    /// Makes slabs free in which nothing lives, and their places once donors have forgotten what they had.
     pub(super) fn make_free(&mut self, site: &Site, lanes: &mut DonorLanes) {
         let table = site.shared.table();
-        let due = self.reclaim.due(&table, now_ms(), SWEEP_PATIENCE_MS);
-        for slab in due.into_iter().take(MOST_AT_ONCE) {
-            if site.is_over() {
-                return;
-            }
-            let discard = table.begin_discard(slab);
-            let parts = discard.iter().flat_map(Discard::parts);
-            let discarded = parts
-                .fold(0, |all, (part, place)| all | u16::from(has_forgotten(site, lanes, place)) << part);
-            table.free_slab(slab, discarded);
-        }
+        let write_ms = site.shared.spec.patience.timeout.as_millis() as u64 + WRITE_MARGIN_MS;
+        let patience = Patience { write_ms, late_ms: LATE_PATIENCE_MS };
+        self.reclaim.free_slabs(&table, now_ms(), patience);
         if self.swept.elapsed() >= SWEEP_PERIOD {
-            self.sweep(site, lanes);
+            self.reclaim.sweep(&table, now_ms(), LATE_PATIENCE_MS);
             self.swept = Instant::now();
         }
-    }
-
-    fn sweep(&mut self, site: &Site, lanes: &mut DonorLanes) {
-        let table = site.shared.table();
-        for unnamed in self.reclaim.sweep(&table, now_ms(), SWEEP_PATIENCE_MS) {
-            if site.is_over() {
-                return;
-            }
-            if has_forgotten(site, lanes, unnamed.place) {
-                table.free_unnamed(unnamed);
-            } else {
-                self.reclaim.keep(unnamed, now_ms());
+        let mut unnamed = self.reclaim.take_quiet(&table, MOST_PLACES);
+        unnamed.sort_by_key(|unnamed| {
+            let donor = usize::from(unnamed.place.donor);
+            (table.is_late(donor), donor)
+        });
+        for of_donor in unnamed.chunk_by(|one, next| one.place.donor == next.place.donor) {
+            for some in of_donor.chunks(MOST_AT_ONCE) {
+                let answer = forget(site, lanes, some);
+                some.iter().for_each(|unnamed| self.reclaim.note(&table, *unnamed, answer, now_ms()));
             }
         }
     }
 }
 
-/// Has a donor forget what it holds at a place; whether it has answered, so that nothing of this comes late.
-fn has_forgotten(site: &Site, lanes: &mut DonorLanes, place: Place) -> bool {
-    let (shared, donor) = (&site.shared, usize::from(place.donor));
-    if shared.table().donor(donor).condition != Condition::Up {
-        return false;
+/// Has a donor forget what it holds at these places; what has become of it.
+fn forget(site: &Site, lanes: &mut DonorLanes, places: &[Unnamed]) -> Answer {
+    let (shared, table) = (&site.shared, site.shared.table());
+    let Some(first) = places.first().map(|unnamed| unnamed.place) else { return Answer::NotAsked };
+    let donor = usize::from(first.donor);
+    if site.is_over() || table.donor(donor).condition != Condition::Up {
+        return Answer::NotAsked;
     }
-    let Ok((lane, way)) = lanes.lane(donor, Purpose::Write) else { return false };
-    // In another life of the donor the place is somebody else's.
-    if way.word().life != place.life {
-        return false;
+    let Ok((lane, way)) = lanes.lane(donor, Purpose::Write) else { return Answer::NotAsked };
+    // In another life of the donor its places are somebody else's.
+    if way.word().life != first.life || !places.iter().all(|unnamed| table.is_left(*unnamed)) {
+        return Answer::NotAsked;
     }
-    let slots: Vec<u32> = (0..EXTENT_SLOTS as u16).map(|row| slot_of(place, row)).collect();
+    let rows = 0..EXTENT_SLOTS as u16;
+    let slots: Vec<u32> =
+        places.iter().flat_map(|unnamed| rows.clone().map(|row| slot_of(unnamed.place, row))).collect();
     lane.discard(&slots);
-    let has_answered = lane.has_answered();
+    let answer = if lane.has_answered() { Answer::Forgotten } else { Answer::Silent };
     if way.store.is_given_up() {
         shared.complain(donor, way.word(), Condition::Down);
     }
-    has_answered
+    answer
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
-use spillway_pool::slabs::census::{Census, Findings, Reason, Task, domains_with_room, judge};
+use spillway_pool::slabs::census::{
+    Census, Findings, Reason, Task, domains_that_stay, judge, parts_for_moves,
+};
 use spillway_pool::slabs::reclaim::parts_left_on;
 use spillway_pool::words::Condition;
 
@@ -135,10 +137,13 @@ impl Keeper {
         self.discards.make_free(&site, &mut self.lanes);
         let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
+        table.set_room_coming(found.is_room_coming);
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
         let Emptied { is_stuck, has_more, .. } = self.empty_some(&found, is_hurried, donors, time);
+        // What waits for what is dead to be cleared away waits for no donor.
+        let is_stuck = is_stuck && !found.is_whole_room_coming;
         self.news.tell(&found, is_stuck);
         self.see_off(is_stuck);
         self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
@@ -205,9 +210,10 @@ impl Keeper {
         }
     }
 
-    /// Whether pages of a donor that leaves can have all their parts on others.
+    /// Whether pages of a donor that leaves can have all their parts on others, now or a moment later.
     fn has_room_elsewhere(&self) -> bool {
         let table = self.site.shared.table();
-        domains_with_room(&table) >= table.wanted_copies()
+        let is_coming = table.is_room_coming() && domains_that_stay(&table) >= table.wanted_copies();
+        is_coming || parts_for_moves(&table) >= table.wanted_copies()
     }
 }
