@@ -6,11 +6,12 @@ use std::sync::atomic::AtomicU64;
 
 use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
-use spillway_pool::slabs::append::{Append, Item, Outcome, Step};
+use spillway_pool::slabs::append::{Append, Item, Outcome, Sending, Step};
 use spillway_pool::slabs::census::{Census, Findings, Reason, judge, slots_in};
 use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim};
 use spillway_pool::slabs::room::{Coding, MOVED_STREAM};
 use spillway_pool::table::{Table, Terms, words_of};
+use spillway_pool::words::{Condition, Place};
 
 const DATA: usize = 4;
 const PARITY: usize = 2;
@@ -31,6 +32,8 @@ struct Pool {
     written: u64,
     moved: u64,
     was_short: bool,
+    /// A donor that leaves what it is sent without an answer.
+    silent: Option<usize>,
 }
 
 fn new_donor(capacity: u32, number: usize) -> NewDonor {
@@ -40,14 +43,19 @@ fn new_donor(capacity: u32, number: usize) -> NewDonor {
 impl Pool {
     /// Of six donors that lend so many extents each.
     fn new(extents: u32) -> Self {
-        let donors: Vec<NewDonor> = (0..DATA + PARITY).map(|number| new_donor(extents, number)).collect();
-        let coding = Coding { data: DATA, parity: PARITY, slabs: 2 * extents, slots: SLOTS, rows: ROWS };
+        Self::of(DATA + PARITY, extents, 2 * extents)
+    }
+
+    /// Of so many donors, with so many numbers for slabs.
+    fn of(donors: usize, extents: u32, slabs: u32) -> Self {
+        let donors: Vec<NewDonor> = (0..donors).map(|number| new_donor(extents, number)).collect();
+        let coding = Coding { data: DATA, parity: PARITY, slabs, slots: SLOTS, rows: ROWS };
         let terms =
             Terms { extents: 0, wanted: DATA + PARITY, least: DATA, joining: 0, coding: Some(coding) };
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
         let chooser = Table::create(&words, &donors, terms).chooser();
         let (reclaim, dice) = (Reclaim::default(), Dice::new(7));
-        Self { words, chooser, reclaim, dice, written: 0, moved: 0, was_short: false }
+        Self { words, chooser, reclaim, dice, written: 0, moved: 0, was_short: false, silent: None }
     }
 
     fn table(&self) -> Table<'_> {
@@ -63,7 +71,11 @@ impl Pool {
             let outcome = loop {
                 match append.step(&table, &self.chooser) {
                     Step::Again | Step::Pause => {}
-                    Step::Send(_) => drop(append.sent(&table, true, 0)),
+                    Step::Send(sending) => {
+                        let late = self.late_parts(&sending);
+                        drop(append.sent(&table, late == 0, late));
+                    }
+                    Step::Done(Outcome::Again) => break Outcome::Stored { pages: 0 },
                     Step::Done(outcome) => break outcome,
                 }
             };
@@ -72,6 +84,19 @@ impl Pool {
             stored += pages;
         }
         stored
+    }
+
+    /// Parts that lie on the silent donor, which is found to be away.
+    fn late_parts(&self, sending: &Sending) -> u16 {
+        let table = self.table();
+        let Some(silent) = self.silent else { return 0 };
+        let is_silent = |place: &Place| usize::from(place.donor) == silent;
+        let of_part = |part: usize| u16::from(sending.places[part].as_ref().is_some_and(is_silent)) << part;
+        let late = (0..sending.places.len()).fold(0, |all, part| all | of_part(part));
+        if late != 0 {
+            table.complain(silent, table.donor(silent), Condition::Down, 0);
+        }
+        late
     }
 
     fn write(&mut self, slots: impl Iterator<Item = u32>) {
@@ -116,6 +141,26 @@ impl Pool {
                 }
             }
         }
+    }
+
+    /// Empties what is to be emptied, as far as there is room, until nothing is.
+    fn mend(&mut self) {
+        for _ in 0..100 {
+            let found = self.look();
+            if found.tasks.is_empty() {
+                return;
+            }
+            for task in &found.tasks {
+                assert!(self.table().fence(task.slab, task.generation));
+                let slots = slots_in(&self.table(), 0..SLOTS, task.slab, task.generation);
+                for slots in slots.chunks(BATCH) {
+                    let item = |&slot| Item { slot, check: 1, from: self.table().seat(slot) };
+                    let items = slots.iter().map(item).collect();
+                    self.append(MOVED_STREAM, items);
+                }
+            }
+        }
+        panic!("there is no end to it");
     }
 
     /// Writes pages as `choose` says, and compacts meanwhile: how many were moved for one that was written,
@@ -165,4 +210,40 @@ fn where_room_is_short_it_is_made_without_using_it_up() {
     assert!(pool.was_short && found.live_pages == u64::from(SLOTS), "{found:?}");
     let rounds = 8 - 3;
     assert!(pool.written >= u64::from(rounds * SLOTS - BETWEEN_LOOKS), "all found room: {}", pool.written);
+}
+
+#[test]
+fn donors_that_are_silent_one_after_the_other_keep_no_room_of_the_others() {
+    // As many pages as 32 MiB are where 48 were asked for, on eight donors; and no time passes, so what may
+    // come late stays where it is.
+    let (donors, extents, numbers) = (8, 11, 17);
+    let live = 4 * SLAB_PAGES;
+    let mut pool = Pool::of(donors, extents, numbers);
+    pool.write(0..live);
+    let any = |pool: &mut Pool, count: u32| -> Vec<u32> {
+        (0..count).map(|_| pool.dice.below(live as usize) as u32).collect()
+    };
+    for harm in 0..24 {
+        let victim = harm % donors;
+        pool.silent = Some(victim);
+        let slots = any(&mut pool, SLAB_PAGES);
+        pool.write(slots.into_iter());
+        pool.mend();
+        pool.silent = None;
+        let life = pool.table().donor(victim).life;
+        match harm % 3 {
+            // It had been stopped, and has what it had.
+            0 => pool.table().come_up(victim, life),
+            _ => {
+                pool.table().begin_life(victim, 0);
+                pool.table().set_memory(victim, extents);
+                pool.table().come_up(victim, life + 1);
+            }
+        }
+        pool.mend();
+        let (before, slots) = (pool.written, any(&mut pool, SLAB_PAGES));
+        pool.write(slots.into_iter());
+        assert_eq!(pool.written - before, u64::from(SLAB_PAGES), "harm {harm}: no room");
+        pool.mend();
+    }
 }

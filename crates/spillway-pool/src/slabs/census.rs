@@ -293,26 +293,81 @@ mod tests {
 
     use super::*;
     use crate::new_donor::NewDonor;
+    use crate::slabs::append::{Append, Item, Outcome, Step};
     use crate::slabs::room::Coding;
     use crate::table::{Terms, words_of};
 
-    #[test]
-    fn room_on_donors_that_are_down_or_leave_is_none() {
+    /// Eight donors, and what is coded on six.
+    fn words() -> Vec<AtomicU64> {
         let donor = |domain| NewDonor { capacity: 16, domain, text: String::new() };
         let donors: Vec<NewDonor> = (0..8).map(donor).collect();
         let coding = Coding { data: 4, parity: 2, slabs: 16, slots: 64, rows: 4 };
         let terms = Terms { extents: 0, wanted: 6, least: 4, joining: 0, coding: Some(coding) };
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
-        let table = Table::create(&words, &donors, terms);
+        let _ = Table::create(&words, &donors, terms);
+        words
+    }
+
+    fn go_down(table: &Table<'_>, donor: usize) {
+        table.complain(donor, table.donor(donor), Condition::Down, 1);
+    }
+
+    #[test]
+    fn room_on_donors_that_are_down_or_leave_is_none() {
+        let words = words();
+        let table = Table::known(&words);
         // Of those that stay all but a few extents are taken.
         for donor in 0..4 {
             (0..12).for_each(|_| assert!(table.take_place(donor, 0).is_some()));
         }
         let is_short = || judge(&table, &Census::begin(&table), 1, 1).is_short;
         assert!(!is_short());
-        (4..7).for_each(|donor| table.complain(donor, table.donor(donor), Condition::Down, 1));
+        (4..7).for_each(|donor| go_down(&table, donor));
         assert!(!is_short());
         table.set_leaving(7, true);
         assert!(is_short());
+    }
+
+    /// Writes all slots.
+    fn fill(table: &Table<'_>) {
+        let items: Vec<Item> = (0..table.slots()).map(|slot| Item { slot, check: 1, from: None }).collect();
+        for items in items.chunks(16) {
+            let mut append = Append::new(0, items.to_vec(), 3);
+            while !matches!(append.step(table, &table.chooser()), Step::Done(Outcome::Stored { pages: 16 })) {
+                let _ = append.sent(table, true, 0);
+            }
+        }
+    }
+
+    fn found(table: &Table<'_>, now_ms: u64) -> Findings {
+        let mut census = Census::begin(table);
+        assert!(census.go_on(table, table.slots()));
+        judge(table, &census, now_ms, 10)
+    }
+
+    #[test]
+    fn pages_are_in_danger_only_where_what_is_moved_would_have_more_parts() {
+        let words = words();
+        let table = Table::known(&words);
+        fill(&table);
+        let victim = (0..8).max_by_key(|donor| table.room(*donor).1).unwrap();
+        go_down(&table, victim);
+        let early = found(&table, 5);
+        assert!(early.tasks.is_empty() && early.endangered_bytes > 0, "{early:?}");
+        assert_eq!(early.awaited_bytes, early.endangered_bytes, "it may come back");
+        let late = found(&table, 20);
+        assert!(!late.tasks.is_empty() && late.awaited_bytes == 0 && late.is_whole_room_coming, "{late:?}");
+        // There are donors enough, but they are full: what is moved has nowhere to go, until room is made.
+        for donor in (0..8).filter(|donor| *donor != victim) {
+            while table.take_place(donor, 0).is_some() {}
+        }
+        let full = found(&table, 20);
+        assert!(full.tasks.is_empty() && full.endangered_bytes > 0, "{full:?}");
+        assert!(full.is_room_coming && full.is_whole_room_coming, "what is dead there is to be cleared");
+        // With fewer donors than parts there is room for some, and never for all.
+        let others: Vec<usize> = (0..8).filter(|donor| *donor != victim).take(2).collect();
+        others.into_iter().for_each(|donor| go_down(&table, donor));
+        let few = found(&table, 20);
+        assert!(few.is_room_coming && !few.is_whole_room_coming, "{few:?}");
     }
 }
