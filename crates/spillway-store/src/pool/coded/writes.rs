@@ -212,7 +212,7 @@ impl Writes {
                     }
                     continue;
                 }
-                Written::NoRoom if waited < patience_for_room(&shared) => {
+                Written::NoRoom if waited < patience_for_room(patience, table.is_room_coming()) => {
                     table.ask_for_room();
                     has_told |= tell_waiting_for_room(&shared, waited);
                     sleep(PAUSE);
@@ -257,16 +257,15 @@ fn tell_waiting(lanes: &DonorLanes, since_ms: u64, patience: Duration) -> bool {
 
 /// How long room is waited for. Where the supervisor knows that there will be some, once what is dead is
 /// cleared away, as long as for donors: the pool is not full.
-fn patience_for_room(shared: &Shared) -> Duration {
-    let Patience { timeout, reconnect } = shared.spec.patience;
-    if shared.table().is_room_coming() { timeout.max(reconnect) } else { timeout }
+fn patience_for_room(Patience { timeout, reconnect }: Patience, is_room_coming: bool) -> Duration {
+    if is_room_coming { timeout.max(reconnect) } else { timeout }
 }
 
 /// Says that room is waited for, once that takes long; whether it has.
 fn tell_waiting_for_room(shared: &Shared, waited: Duration) -> bool {
-    let left = patience_for_room(shared).saturating_sub(waited);
     let takes_long = waited >= TELL_AFTER && shared.table().is_room_coming();
     if takes_long {
+        let left = patience_for_room(shared.spec.patience, true).saturating_sub(waited);
         shared.hear(Event::Waiting { reason: "its donors are to be cleared of dead pages", left });
     }
     takes_long
@@ -280,5 +279,22 @@ fn too_few(shared: &Shared) -> StoreError {
             shared.names_of(&away(shared)),
             shared.table().least_copies()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_is_being_made_is_waited_for_as_donors_are() {
+        let seconds = Duration::from_secs;
+        let patience = Patience { timeout: seconds(2), reconnect: seconds(10) };
+        assert_eq!(
+            [false, true].map(|is_coming| patience_for_room(patience, is_coming)),
+            [2, 10].map(seconds)
+        );
+        let hasty = Patience { timeout: seconds(2), reconnect: seconds(1) };
+        assert_eq!(patience_for_room(hasty, true), seconds(2));
     }
 }
