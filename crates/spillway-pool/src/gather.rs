@@ -129,7 +129,7 @@ mod tests {
         loop {
             match append.step(table, &table.chooser()) {
                 Step::Send(_) => {
-                    let _ = append.sent(table, true, false);
+                    let _ = append.sent(table, true, 0);
                 }
                 Step::Done(_) => return,
                 Step::Again | Step::Pause => {}

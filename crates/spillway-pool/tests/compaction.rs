@@ -68,12 +68,13 @@ impl Pool {
         while !items.is_empty() {
             let dice = self.dice.next_u64();
             let (table, mut append) = (Table::known(&self.words), Append::new(stream, items.clone(), dice));
+            let mut step = append.step(&table, &self.chooser);
             let outcome = loop {
-                match append.step(&table, &self.chooser) {
-                    Step::Again | Step::Pause => {}
+                step = match step {
+                    Step::Again | Step::Pause => append.step(&table, &self.chooser),
                     Step::Send(sending) => {
                         let late = self.late_parts(&sending);
-                        drop(append.sent(&table, late == 0, late));
+                        append.sent(&table, late == 0, late)
                     }
                     Step::Done(Outcome::Again) => break Outcome::Stored { pages: 0 },
                     Step::Done(outcome) => break outcome,

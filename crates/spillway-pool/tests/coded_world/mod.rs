@@ -425,10 +425,11 @@ impl World {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
-            let is_sent_twice = !is_lost && !self.is_settling && self.chance(60);
+            let is_sent_twice = !is_lost && !self.is_settling && self.chance(30);
             if is_sent_twice {
                 // By a connection that was lost, and by another: it comes once more.
-                self.delay(donor, key, page);
+                let at = self.now + MOST_LATE / 2 + self.dice.below(MOST_LATE as usize / 2) as u64;
+                self.late.push(Late { at, donor, deed: Deed::Store(key, page) });
             }
             match self.dice.below(5) {
                 _ if !is_lost => {
