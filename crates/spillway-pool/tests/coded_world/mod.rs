@@ -142,6 +142,8 @@ pub struct World {
     is_settling: bool,
     /// Never more parts of a slab ill than there is parity.
     is_gentle: bool,
+    /// Connections are lost so often that what is written comes twice.
+    sends_twice: bool,
     next_version: u64,
     pub reads: u64,
     pub decoded: u64,
@@ -199,6 +201,7 @@ impl World {
             bug,
             is_settling: false,
             is_gentle: !seed.is_multiple_of(3),
+            sends_twice: seed % 5 == 2,
             next_version: 1,
             reads: 0,
             decoded: 0,
@@ -425,7 +428,7 @@ impl World {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
-            let is_sent_twice = !is_lost && !self.is_settling && self.chance(30);
+            let is_sent_twice = self.sends_twice && !is_lost && !self.is_settling && self.chance(20);
             if is_sent_twice {
                 // By a connection that was lost, and by another: it comes once more.
                 let at = self.now + MOST_LATE / 2 + self.dice.below(MOST_LATE as usize / 2) as u64;
