@@ -328,7 +328,7 @@ mod tests {
         assert!(is_short());
     }
 
-    /// Writes all slots.
+    /// Writes pages to all slots.
     fn fill(table: &Table<'_>) {
         let items: Vec<Item> = (0..table.slots()).map(|slot| Item { slot, check: 1, from: None }).collect();
         for items in items.chunks(16) {

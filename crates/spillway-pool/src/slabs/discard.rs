@@ -71,8 +71,8 @@ impl Table<'_> {
         self.is_current(place) && (owner == Some(slab) || self.planted("freed-before-discard"))
     }
 
-    /// Frees a place that no slab names, and that was discarded. For the supervisor alone. Whatever becomes of
-    /// the slab's number meanwhile: it takes only places that are free.
+    /// Frees a place that no slab names, and that was discarded. For the supervisor alone. Whatever becomes
+    /// of the slab's number meanwhile: it takes only places that are free.
     pub fn free_unnamed(&self, unnamed: Unnamed) {
         let Unnamed { slab, place } = unnamed;
         if self.is_current(place) {

@@ -77,9 +77,9 @@ pub struct Reclaim {
 }
 
 impl Reclaim {
-    /// Makes slabs free in which nothing lives ([`Table::free_slab`]); how many. One that somebody still writes
-    /// to is waited for first, for a bounded time. One that is being made for too long is retired: whoever
-    /// was making it is gone.
+    /// Makes slabs free in which nothing lives ([`Table::free_slab`]); how many. One that somebody still
+    /// writes to is waited for first, for a bounded time. One that is being made for too long is retired:
+    /// whoever was making it is gone.
     pub fn free_slabs(&mut self, table: &Table<'_>, now_ms: u64, patience: Patience) -> usize {
         self.waited.resize(table.slabs() as usize, None);
         let mut freed = 0;

@@ -297,16 +297,17 @@ impl<'a> Table<'a> {
         self.words()[HURRY_AT].fetch_add(1, SeqCst);
     }
 
-    /// Says whether the donors that are there will have room for more than lives, once what is dead is cleared
-    /// away. For the supervisor alone.
-    pub fn set_room_coming(&self, is_coming: bool) {
-        self.words()[COMING_ROOM_AT].store(is_coming.into(), SeqCst);
+    /// Says that the donors that are there will have room for more than lives, once what is dead is cleared
+    /// away; 0 where they will not. It holds until then, by the clock of all: a supervisor that was killed
+    /// clears nothing away. For the supervisor alone.
+    pub fn set_room_coming(&self, until_ms: u64) {
+        self.words()[COMING_ROOM_AT].store(until_ms, SeqCst);
     }
 
     /// Whether room is to come, as the supervisor has found last: who finds none waits for it.
     #[must_use]
-    pub fn is_room_coming(&self) -> bool {
-        self.header(COMING_ROOM_AT) != 0
+    pub fn is_room_coming(&self, now_ms: u64) -> bool {
+        now_ms < self.header(COMING_ROOM_AT)
     }
 
     /// How often room was asked for.

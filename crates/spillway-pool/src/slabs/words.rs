@@ -30,8 +30,8 @@ pub struct SlabWord {
     pub is_hurt: bool,
 }
 
-/// Bit of a part's word, beside its place: what was sent there may come late, since its donor has not answered
-/// it, or not by each connection by which it was sent.
+/// Bit of a part's word, beside its place: what was sent there may come late, since its donor has not
+/// answered it, or not by each connection by which it was sent.
 pub(crate) const LATE: u64 = 1 << 62;
 
 /// Bits of each count of rows.

@@ -38,6 +38,9 @@ const MOST_TASKS: usize = 256;
 const TASKS_OF: usize = 64;
 /// A slab that could not be emptied is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// What was said of room that is to come holds for so long: longer than from one look to the next, whatever
+/// a donor makes the supervisor wait for.
+const ROOM_COMING_MS: u64 = 10_000;
 /// Slots that are looked at between two looks whether all is over.
 const GLANCE: u32 = 1 << 20;
 
@@ -137,7 +140,7 @@ impl Keeper {
         self.discards.make_free(&site, &mut self.lanes);
         let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
-        table.set_room_coming(found.is_room_coming);
+        table.set_room_coming(if found.is_room_coming { now_ms() + ROOM_COMING_MS } else { 0 });
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
@@ -213,7 +216,7 @@ impl Keeper {
     /// Whether pages of a donor that leaves can have all their parts on others, now or a moment later.
     fn has_room_elsewhere(&self) -> bool {
         let table = self.site.shared.table();
-        let is_coming = table.is_room_coming() && domains_that_stay(&table) >= table.wanted_copies();
+        let is_coming = table.is_room_coming(now_ms()) && domains_that_stay(&table) >= table.wanted_copies();
         is_coming || parts_for_moves(&table) >= table.wanted_copies()
     }
 }

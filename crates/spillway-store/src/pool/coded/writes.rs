@@ -91,8 +91,8 @@ impl Writes {
         }
     }
 
-    /// Sends every donor its part, then waits for all of them. Whether all have it; and the parts, a bit each,
-    /// to which it may come late, or once more.
+    /// Sends every donor its part, then waits for all of them. Whether all have it; and the parts, a bit
+    /// each, to which it may come late, or once more.
     fn send(&mut self, lanes: &mut DonorLanes, sending: &Sending, pages: &[&Page]) -> (bool, u16) {
         let shared = Arc::clone(&lanes.shared);
         if !self.compute(sending, pages) {
@@ -212,7 +212,7 @@ impl Writes {
                     }
                     continue;
                 }
-                Written::NoRoom if waited < patience_for_room(patience, table.is_room_coming()) => {
+                Written::NoRoom if waited < patience_for_room(patience, table.is_room_coming(now_ms())) => {
                     table.ask_for_room();
                     has_told |= tell_waiting_for_room(&shared, waited);
                     sleep(PAUSE);
@@ -263,7 +263,7 @@ fn patience_for_room(Patience { timeout, reconnect }: Patience, is_room_coming: 
 
 /// Says that room is waited for, once that takes long; whether it has.
 fn tell_waiting_for_room(shared: &Shared, waited: Duration) -> bool {
-    let takes_long = waited >= TELL_AFTER && shared.table().is_room_coming();
+    let takes_long = waited >= TELL_AFTER && shared.table().is_room_coming(now_ms());
     if takes_long {
         let left = patience_for_room(shared.spec.patience, true).saturating_sub(waited);
         shared.hear(Event::Waiting { reason: "its donors are to be cleared of dead pages", left });
