@@ -231,16 +231,9 @@ fn donors_that_are_silent_one_after_the_other_keep_no_room_of_the_others() {
         pool.write(slots.into_iter());
         pool.mend();
         pool.silent = None;
+        // It had been stopped, and has what it had.
         let life = pool.table().donor(victim).life;
-        match harm % 3 {
-            // It had been stopped, and has what it had.
-            0 => pool.table().come_up(victim, life),
-            _ => {
-                pool.table().begin_life(victim, 0);
-                pool.table().set_memory(victim, extents);
-                pool.table().come_up(victim, life + 1);
-            }
-        }
+        pool.table().come_up(victim, life);
         pool.mend();
         let (before, slots) = (pool.written, any(&mut pool, SLAB_PAGES));
         pool.write(slots.into_iter());
