@@ -12,9 +12,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::MAX_DONORS;
-use crate::new_donor::{DONOR_WORDS, NewDonor, TEXT_BYTES};
+use crate::new_donor::{DONOR_WORDS, NewDonor, SPILL_DOMAIN, TEXT_BYTES};
 use crate::placement::{Candidate, Chooser};
-use crate::table::{DONORS_AT, HEADER_WORDS, OWNERS_AT, Table};
+use crate::table::{DONORS_AT, HEADER_WORDS, OWNERS_AT, SPILL_AT, Table};
 use crate::words::{Condition, DonorWord, Place};
 
 const WORD_AT: usize = 0;
@@ -35,6 +35,9 @@ const HEDGED_AT: usize = 14;
 const TEXT_AT: usize = 16;
 
 const _: () = assert!(TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
+
+/// A donor whose word says so much is late; less is what it was overtaken since it was quick.
+pub(crate) const LATE: u64 = 3;
 
 impl<'a> Table<'a> {
     /// What chooses among the donors that there are now.
@@ -61,6 +64,9 @@ impl<'a> Table<'a> {
         put(CAPACITY_AT, u64::from(donor.capacity).min(self.donor_load(index, OWNERS_LENGTH_AT)));
         put(DOMAIN_AT, u64::from(donor.domain));
         put(WORD_AT, DonorWord::FIRST.pack());
+        if donor.domain == SPILL_DOMAIN {
+            self.words()[SPILL_AT].store(index as u64 + 1, SeqCst);
+        }
         for (at, bytes) in donor.text.as_bytes().chunks(8).take(TEXT_BYTES / 8).enumerate() {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);
@@ -191,13 +197,29 @@ impl<'a> Table<'a> {
     /// Whether reads go elsewhere first, since the donor was slow to answer.
     #[must_use]
     pub fn is_late(&self, donor: usize) -> bool {
-        self.donor_load(donor, LATE_AT) != 0
+        self.donor_load(donor, LATE_AT) >= LATE
     }
 
     pub(crate) fn set_late(&self, donor: usize, is_late: bool) {
+        let (word, wanted) = (self.donor_at(donor, LATE_AT), if is_late { LATE } else { 0 });
+        if word.load(SeqCst) != wanted {
+            word.store(wanted, SeqCst);
+        }
+    }
+
+    /// Notes that others were quicker than the donor, which weighs so much towards its being late.
+    pub(crate) fn note_overtaken(&self, donor: usize, weight: u64) {
+        let more = |before: u64| Some((before + weight).min(LATE));
+        let _ = self.donor_at(donor, LATE_AT).fetch_update(SeqCst, SeqCst, more);
+    }
+
+    /// Notes that the donor has answered in its usual time: if it is not late, that it was overtaken before
+    /// weighs nothing any more.
+    pub(crate) fn note_in_time(&self, donor: usize) {
         let word = self.donor_at(donor, LATE_AT);
-        if word.load(SeqCst) != u64::from(is_late) {
-            word.store(is_late.into(), SeqCst);
+        let before = word.load(SeqCst);
+        if (1..LATE).contains(&before) {
+            let _ = word.compare_exchange(before, 0, SeqCst, SeqCst);
         }
     }
 

@@ -1,5 +1,6 @@
-//! Reads that a donor leaves without an answer for longer than is usual for it: they are asked of another
-//! copy too, and the first good answer counts.
+//! Reads that a donor leaves without an answer for longer than is usual for it: the page is asked for by
+//! another *way* too, and the first good answer counts. Of copies that is another copy; of coded pages it is
+//! as many other parts of the row as the page can be decoded from ([`crate::around`]).
 //!
 //! Usual is what nearly all of the donor's answers kept to, with a margin. The requests are bounded
 //! ([`Table::take_hedge`]), or a network that is slow as a whole would get twice the load. A donor that was
@@ -10,14 +11,15 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::MAX_DONORS;
+use crate::donors::LATE;
 use crate::read::{Choice, Found, choose, still_counts};
 use crate::table::{HEDGE_DEBT_AT, Table};
 use crate::words::Condition;
+use crate::{EXTENT_SLOTS, MAX_DONORS};
 
-/// Reads for each that is hedged: 5% more requests at most.
-const READS_A_HEDGE: u64 = 20;
-/// Hedges that may come one after the other before any read is made up for.
+/// Reads for each request that a hedge takes: 5% more at most.
+const READS_A_REQUEST: u64 = 20;
+/// Requests of hedges that may come one after the other before any read is made up for.
 const BURST: u64 = 20;
 /// Nobody has said yet how long the donor's answers take.
 const FIRST_US: u64 = 10_000;
@@ -37,6 +39,9 @@ const SLOW_MARGIN_US: u64 = 2_000;
 impl Table<'_> {
     /// Notes that a donor took so long to answer a read, or was silent for so long.
     pub fn note_answer(&self, donor: usize, took_us: u64) {
+        if took_us <= self.hedge_after_us(donor) {
+            self.note_in_time(donor);
+        }
         let word = self.high_latency(donor);
         let (before, took) = (word.load(SeqCst), took_us.max(1).saturating_mul(PARTS));
         let after = match before {
@@ -48,7 +53,7 @@ impl Table<'_> {
         word.store(after, SeqCst);
     }
 
-    /// After how long a silence a read is asked of another copy too, in microseconds.
+    /// After how long a silence a read is asked for by another way too, in microseconds.
     #[must_use]
     pub fn hedge_after_us(&self, donor: usize) -> u64 {
         match self.high_latency(donor).load(SeqCst) / PARTS {
@@ -57,12 +62,12 @@ impl Table<'_> {
         }
     }
 
-    /// Takes one hedge of those that are allowed; false where they are used up.
+    /// Takes a hedge of so many requests of those that are allowed; false where they are used up.
     #[must_use]
-    pub fn take_hedge(&self) -> bool {
-        let most = BURST * READS_A_HEDGE;
-        let more = |debt: u64| Some(debt + READS_A_HEDGE).filter(|debt| *debt <= most);
-        self.words()[HEDGE_DEBT_AT].fetch_update(SeqCst, SeqCst, more).is_ok()
+    pub fn take_hedge(&self, requests: usize) -> bool {
+        let (more, most) = (requests as u64 * READS_A_REQUEST, BURST * READS_A_REQUEST);
+        let with = |debt: u64| Some(debt + more).filter(|debt| *debt <= most);
+        self.words()[HEDGE_DEBT_AT].fetch_update(SeqCst, SeqCst, with).is_ok()
     }
 
     /// A read makes up for its part of a hedge.
@@ -93,83 +98,117 @@ impl Table<'_> {
     }
 }
 
-/// One read that is asked of one donor, and maybe of another too.
+/// A way by which a page can be had: from one donor, or from several that must all answer.
+pub trait Way: Copy + PartialEq {
+    /// How much it weighs towards a donor's being late that it was overtaken once. Where going around it
+    /// takes several requests, once is too little: any thread waits for a CPU at times.
+    const WEIGHT: u64;
+
+    /// The donors that are asked.
+    fn donors(&self) -> impl Iterator<Item = usize>;
+
+    /// Whether what came by it for a slot still counts.
+    fn still_counts(&self, table: &Table<'_>, slot: u32) -> bool;
+
+    /// Another one. `turn` says which of several good ones comes first.
+    fn another(&self, table: &Table<'_>, slot: u32, turn: usize) -> Option<Self>;
+}
+
+impl Way for Choice {
+    const WEIGHT: u64 = LATE;
+
+    fn donors(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(usize::from(self.place.donor))
+    }
+
+    fn still_counts(&self, table: &Table<'_>, slot: u32) -> bool {
+        still_counts(table, slot / EXTENT_SLOTS, *self)
+    }
+
+    fn another(&self, table: &Table<'_>, slot: u32, turn: usize) -> Option<Self> {
+        match choose(table, slot / EXTENT_SLOTS, slot, 1 << self.copy, false, turn) {
+            Found::At(other) => Some(other),
+            Found::Later | Found::Lost => None,
+        }
+    }
+}
+
+/// Whether a donor can be expected to answer soon.
+#[must_use]
+pub fn is_quick(table: &Table<'_>, donor: usize) -> bool {
+    table.donor(donor).condition == Condition::Up && !table.is_late(donor)
+}
+
+/// One read that is asked for by one way, and maybe by another too.
 #[derive(Clone, Copy, Debug)]
-pub struct Race {
-    extent: u32,
-    first: Choice,
-    second: Option<Choice>,
-    /// Copies of which an answer is awaited still, a bit each.
-    awaited: u8,
+pub struct Race<W> {
+    slot: u32,
+    first: W,
+    second: Option<W>,
+    /// Whether an answer by the first is awaited still, and by the second.
+    awaited: [bool; 2],
 }
 
 /// What an answer leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The page is what this copy has. The answer of the other, if one is awaited, must never be taken for
-    /// that to another request: what it comes by is to be left.
+pub enum Verdict<W> {
+    /// The page is what came by this way. The answers by the other, if they are awaited, must never be taken
+    /// for those to another request: what they come by is to be left.
     Taken {
-        /// The copy that the page is of.
-        by: Choice,
-        /// Whose answer is awaited no more.
-        left: Option<Choice>,
+        /// The way that the page has come.
+        by: W,
+        /// The way of which answers are awaited no more.
+        left: Option<W>,
     },
     /// The other is awaited.
     Wait,
-    /// Neither has the page.
-    Failed {
-        /// Copies that were asked, a bit each.
-        tried: u8,
-    },
+    /// Neither gives the page.
+    Failed,
 }
 
-impl Race {
-    /// A read of a slot of this extent that is asked of one donor.
+impl<W: Way> Race<W> {
+    /// A read of this slot that is asked for by one way.
     #[must_use]
-    pub fn new(extent: u32, first: Choice) -> Self {
-        Self { extent, first, second: None, awaited: 1 << first.copy }
+    pub fn new(slot: u32, first: W) -> Self {
+        Self { slot, first, second: None, awaited: [true, false] }
     }
 
-    /// The first has been silent for long: which copy is to be asked too. `None` where no other is on a donor
-    /// that is well, or more may not be asked now.
-    pub fn ask_another(&mut self, table: &Table<'_>, slot: u32, turn: usize) -> Option<Choice> {
-        let tried = 1 << self.first.copy;
-        let Found::At(second) = choose(table, self.extent, slot, tried, false, turn) else { return None };
-        let donor = usize::from(second.place.donor);
-        let is_well = table.donor(donor).condition == Condition::Up && !table.is_late(donor);
-        if self.second.is_some()
-            || second.place.donor == self.first.place.donor
-            || !is_well
-            || !table.take_hedge()
-        {
+    /// The first has been silent for long: by which way the page is to be asked for too. `None` where there
+    /// is no other whose donors are well, or more may not be asked now.
+    pub fn ask_another(&mut self, table: &Table<'_>, turn: usize) -> Option<W> {
+        if self.second.is_some() {
             return None;
         }
-        table.count_hedged(usize::from(self.first.place.donor));
-        self.second = Some(second);
-        self.awaited |= 1 << second.copy;
+        let second = self.first.another(table, self.slot, turn)?;
+        let is_asked = |donor: usize| self.first.donors().any(|asked| asked == donor);
+        let is_good = second.donors().all(|donor| is_quick(table, donor) && !is_asked(donor));
+        if !is_good || !table.take_hedge(second.donors().count()) {
+            return None;
+        }
+        self.first.donors().for_each(|donor| table.count_hedged(donor));
+        (self.second, self.awaited[1]) = (Some(second), true);
         self.second
     }
 
-    /// Hears that the donor of a copy has answered, with the page or without.
-    pub fn answered(&mut self, table: &Table<'_>, by: Choice, is_good: bool) -> Verdict {
-        self.awaited &= !(1 << by.copy);
-        let other = [Some(self.first), self.second].into_iter().flatten().find(|other| other.copy != by.copy);
+    /// Hears that the donors of a way have answered, all of them with what they were asked for or not.
+    pub fn answered(&mut self, table: &Table<'_>, by: W, is_good: bool) -> Verdict<W> {
+        let is_second = self.second == Some(by);
+        self.awaited[usize::from(is_second)] = false;
         let checked = if table.planted("hedge-not-checked") { self.first } else { by };
-        if is_good && still_counts(table, self.extent, checked) {
-            let left = other.filter(|other| self.awaited >> other.copy & 1 == 1);
+        if is_good && checked.still_counts(table, self.slot) {
+            let other = if is_second { Some(self.first) } else { self.second };
+            let left = other.filter(|_| self.awaited[usize::from(!is_second)]);
             let left = left.filter(|_| !table.planted("late-answer-kept"));
-            let is_overtaken = left.is_some_and(|left| left.copy == self.first.copy);
-            if is_overtaken {
-                table.set_late(usize::from(self.first.place.donor), true);
+            if is_second && left.is_some() {
+                self.first.donors().for_each(|donor| table.note_overtaken(donor, W::WEIGHT));
             }
             return Verdict::Taken { by, left };
         }
-        match self.awaited {
-            0 => Verdict::Failed { tried: self.tried() },
-            _ => Verdict::Wait,
-        }
+        if self.awaited.contains(&true) { Verdict::Wait } else { Verdict::Failed }
     }
+}
 
+impl Race<Choice> {
     /// Copies that were asked, a bit each.
     #[must_use]
     pub fn tried(&self) -> u8 {
@@ -184,6 +223,7 @@ mod tests {
     use super::*;
     use crate::new_donor::NewDonor;
     use crate::placement::Dice;
+    use crate::slabs::locate::Reading;
     use crate::table::{Terms, words_of};
 
     fn donors() -> Vec<NewDonor> {
@@ -227,12 +267,38 @@ mod tests {
         let mut hedges = 0;
         for _ in 0..10_000 {
             table.count_read();
-            hedges += u64::from(table.take_hedge());
+            hedges += u64::from(table.take_hedge(1));
         }
         assert!((500..=500 + BURST).contains(&hedges), "{hedges}");
         // What was not used for long is not saved up.
         (0..10_000).for_each(|_| table.count_read());
-        assert_eq!((0..1_000).filter(|_| table.take_hedge()).count() as u64, BURST);
+        assert_eq!((0..1_000).filter(|_| table.take_hedge(1)).count() as u64, BURST);
+        // A hedge of four requests counts as four.
+        (0..10_000).for_each(|_| table.count_read());
+        assert_eq!((0..1_000).filter(|_| table.take_hedge(4)).count() as u64, BURST / 4);
+    }
+
+    #[test]
+    fn a_donor_that_is_dear_to_go_around_is_late_once_it_was_overtaken_thrice() {
+        let words = words();
+        let table = Table::create(&words, &donors(), TERMS);
+        let weight = <Reading as Way>::WEIGHT;
+        (0..2).for_each(|_| table.note_overtaken(0, weight));
+        assert!(!table.is_late(0));
+        // It was a thread that waited for a CPU.
+        table.note_answer(0, 100);
+        (0..2).for_each(|_| table.note_overtaken(0, weight));
+        assert!(!table.is_late(0));
+        table.note_overtaken(0, weight);
+        assert!(table.is_late(0) && !table.is_late(1));
+        // An answer that was in time while it was late changes nothing: the supervisor says when it is quick.
+        table.note_answer(0, 100);
+        assert!(table.is_late(0));
+        table.set_usual_us(0, 100, 100);
+        assert!(!table.is_late(0));
+        // Another copy costs one request: once is enough.
+        table.note_overtaken(0, <Choice as Way>::WEIGHT);
+        assert!(table.is_late(0));
     }
 
     #[test]

@@ -19,18 +19,22 @@
 //! | [`health`] | what a donor's answers and silence say of it |
 //! | [`write`] | one write, step by step |
 //! | [`read`] | which copy to read |
-//! | [`hedge`] | reads that are asked of another copy too, since the first is silent |
+//! | [`hedge`] | reads that are asked for by another way too, since a donor is silent |
+//! | [`around`] | coded pages past donors that are slow |
 //! | [`rebuild`] | one copy made anew, step by step, beside writes |
 //! | [`survey`] | what is missing, and what to rebuild first |
 //! | [`round`] | what one look has found, handed out to several workers |
+//! | [`gather`] | pages of whole rows, for who moves them: each part is read once |
 //! | [`pace`] | how fast they may go |
 //! | [`code`] | parity of pages, and pages of parity |
 //! | [`spill`] | the last resort: when pages go to a file of this machine, and when they come back |
 //! | [`slabs`] | pages that are coded in place of copied |
 
+pub mod around;
 pub mod bits;
 pub mod code;
 pub mod donors;
+pub mod gather;
 pub mod health;
 pub mod hedge;
 pub mod new_donor;

@@ -6,7 +6,8 @@ use spillway_core::page::PAGE_SIZE;
 
 /// Of the time that copying takes, how often a worker rests while somebody waits.
 const YIELD: u64 = 3;
-/// Who waited for a page a moment ago is about to wait for the next.
+/// Who waited for a page a moment ago is about to wait for the next; or waits still, behind a chunk that
+/// takes long: so it is never less than the rest after the last chunk.
 const WANTED_US: u64 = 20_000;
 /// A chunk that took long, from a donor that was silent, is not rested for any longer.
 const MOST_YIELD_US: u64 = 1_000_000;
@@ -24,8 +25,9 @@ pub struct Pace {
     due_us: u64,
     /// Reads that somebody has waited for, at the last look.
     reads: u64,
-    /// Until then somebody counts as waiting.
-    wanted_until_us: u64,
+    /// When somebody was last seen to wait, and for how long that counts.
+    wanted_us: Option<u64>,
+    wanted_for_us: u64,
     /// Until then each worker rests, where somebody waits.
     quiet_until_us: [u64; MOST_WORKERS],
 }
@@ -35,29 +37,37 @@ impl Pace {
     #[must_use]
     pub fn new(bytes_per_s: u64) -> Self {
         let bytes_per_s = bytes_per_s.max(PAGE_SIZE as u64);
-        Self { bytes_per_s, due_us: 0, reads: 0, wanted_until_us: 0, quiet_until_us: [0; MOST_WORKERS] }
+        Self {
+            bytes_per_s,
+            due_us: 0,
+            reads: 0,
+            wanted_us: None,
+            wanted_for_us: WANTED_US,
+            quiet_until_us: [0; MOST_WORKERS],
+        }
     }
 
     /// How long a worker is to rest before its next chunk, and then ask again, in microseconds; 0 where it
     /// may go on. `reads` counts the reads that somebody has waited for so far.
     pub fn rest_us(&mut self, worker: usize, now_us: u64, reads: u64) -> u64 {
-        let yields_until_us = match self.is_wanted(now_us, reads) {
+        let yields_until_us = match self.makes_way(now_us, reads) {
             false => 0,
             true => self.quiet_until_us[worker % MOST_WORKERS],
         };
         self.due_us.max(yields_until_us).saturating_sub(now_us).min(MOST_REST_US)
     }
 
-    fn is_wanted(&mut self, now_us: u64, reads: u64) -> bool {
+    /// Whether somebody waits for pages, or did a moment ago.
+    pub fn makes_way(&mut self, now_us: u64, reads: u64) -> bool {
         if reads != self.reads {
-            (self.reads, self.wanted_until_us) = (reads, now_us + WANTED_US);
+            (self.reads, self.wanted_us) = (reads, Some(now_us));
         }
-        now_us < self.wanted_until_us
+        self.wanted_us.is_some_and(|wanted_us| now_us < wanted_us + self.wanted_for_us)
     }
 
     /// Whether a worker may begin another copy.
     pub fn may_begin(&mut self, worker: usize, now_us: u64, reads: u64) -> bool {
-        worker == 0 || !self.is_wanted(now_us, reads)
+        worker == 0 || !self.makes_way(now_us, reads)
     }
 
     /// Hears that a worker has copied so many bytes, which took so long and is over now.
@@ -65,8 +75,9 @@ impl Pace {
         let least_us = bytes.saturating_mul(1_000_000) / self.bytes_per_s;
         // What was not used before this chunk began is not made up for.
         self.due_us = self.due_us.max(now_us.saturating_sub(took_us)).saturating_add(least_us);
-        self.quiet_until_us[worker % MOST_WORKERS] =
-            now_us + took_us.saturating_mul(YIELD).min(MOST_YIELD_US);
+        let yield_us = took_us.saturating_mul(YIELD).min(MOST_YIELD_US);
+        self.quiet_until_us[worker % MOST_WORKERS] = now_us + yield_us;
+        self.wanted_for_us = yield_us.max(WANTED_US);
     }
 }
 
@@ -84,14 +95,18 @@ mod tests {
         assert_eq!(pace.rest_us(0, 200_000, 0), 0, "slower than the bound");
         assert_eq!(pace.rest_us(0, 205_000, 5), MOST_REST_US, "somebody reads: three times as long");
         assert!(pace.may_begin(0, 205_000, 5) && !pace.may_begin(1, 205_000, 5));
-        assert_eq!(pace.rest_us(0, 224_999, 5), MOST_REST_US);
-        assert_eq!(pace.rest_us(0, 225_000, 5), 0, "nobody has read for a while");
-        assert!(pace.may_begin(1, 225_000, 5));
-        assert_eq!(pace.rest_us(0, 230_000, 6), MOST_REST_US, "somebody does again");
+        // A read that takes as long as the chunk did is not counted anew: who waits for it is not forgotten.
+        assert_eq!(pace.rest_us(0, 259_999, 5), 1);
+        assert!(!pace.may_begin(1, 264_999, 5));
+        assert!(pace.may_begin(1, 265_000, 5), "nobody has read for a while");
+        pace.copied(0, 1_000_000, 6_000, 300_000);
+        assert_eq!(pace.rest_us(0, 300_000, 5), 4_000, "as little as the bound says");
+        assert_eq!(pace.rest_us(0, 301_000, 6), 17_000, "somebody reads again");
         // What another worker has begun goes on though somebody reads all the time.
-        pace.copied(1, 1_000, 2_000, 300_000);
-        assert_eq!(pace.rest_us(1, 301_000, 7), 5_000);
-        assert_eq!(pace.rest_us(1, 306_000, 8), 0);
+        pace.copied(1, 1_000, 2_000, 400_000);
+        assert_eq!(pace.rest_us(1, 401_000, 7), 5_000);
+        assert_eq!(pace.rest_us(1, 406_000, 8), 0);
+        assert!(!pace.may_begin(1, 425_999, 8) && pace.may_begin(1, 426_000, 8));
     }
 
     #[test]

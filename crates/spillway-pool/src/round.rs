@@ -1,23 +1,30 @@
-//! The copies to be made anew that one look over the table has found, handed out to several workers. Each
-//! goes to one worker, so no two ever rebuild one extent: a rebuild takes it for granted that it is the only
-//! one ([`crate::rebuild`]). The next look comes when all workers are done.
+//! What one look over the table has found to be made anew, handed out to several workers. Each task goes to
+//! one worker, so no two ever rebuild one extent, or empty one slab: a rebuild takes it for granted that it
+//! is the only one ([`crate::rebuild`]), and of two who move the same pages one would move them in vain. What
+//! a worker could not do, since a donor died under it, is found again by the next look, which comes when all
+//! workers are done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::survey::Task;
 use crate::table::Table;
 
 /// The work of one look.
-#[derive(Debug, Default)]
-pub struct Round {
-    tasks: Vec<Task>,
+#[derive(Debug)]
+pub struct Round<T> {
+    tasks: Vec<T>,
     next: AtomicUsize,
 }
 
-impl Round {
-    /// At most so many of these tasks, which are of different extents, the most endangered first.
+impl<T> Default for Round<T> {
+    fn default() -> Self {
+        Self { tasks: Vec::new(), next: AtomicUsize::new(0) }
+    }
+}
+
+impl<T: Copy> Round<T> {
+    /// At most so many of these tasks, which are of different extents or slabs, the most endangered first.
     #[must_use]
-    pub fn new(mut tasks: Vec<Task>, most: usize) -> Self {
+    pub fn new(mut tasks: Vec<T>, most: usize) -> Self {
         tasks.truncate(most);
         Self { tasks, next: AtomicUsize::new(0) }
     }
@@ -28,10 +35,16 @@ impl Round {
         self.tasks.len()
     }
 
+    /// Tasks that nobody has taken yet.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.tasks.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+
     /// The next task, for the caller alone; `None` once all are taken.
-    pub fn take(&self, table: &Table<'_>) -> Option<Task> {
+    pub fn take(&self, table: &Table<'_>) -> Option<T> {
         let at = self.next.fetch_add(1, Ordering::Relaxed);
-        let at = if table.planted("copy-made-by-two") { at / 2 } else { at };
+        let at = if table.planted("made-by-two") { at / 2 } else { at };
         self.tasks.get(at).copied()
     }
 }
@@ -42,6 +55,7 @@ mod tests {
 
     use super::*;
     use crate::new_donor::NewDonor;
+    use crate::survey::Task;
     use crate::table::{Terms, words_of};
 
     #[test]
@@ -59,6 +73,6 @@ mod tests {
         });
         taken.sort_unstable();
         assert_eq!(taken, (0..900).collect::<Vec<_>>());
-        assert_eq!((round.tasks(), round.take(&table)), (900, None));
+        assert_eq!((round.tasks(), round.left(), round.take(&table)), (900, 0, None));
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::new_donor::SPILL_DOMAIN;
 use crate::placement::{Candidate, capacity};
-use crate::table::Table;
+use crate::table::{SPILL_AT, Table};
 use crate::words::{Condition, Place};
 
 impl Table<'_> {
@@ -27,7 +27,7 @@ impl Table<'_> {
     /// The last resort by its number among the donors; `None` where the pool has none.
     #[must_use]
     pub fn spill(&self) -> Option<usize> {
-        (0..self.donors()).find(|&donor| self.is_spill(donor))
+        self.header(SPILL_AT).checked_sub(1).map(|donor| donor as usize)
     }
 
     /// The same, where it takes new extents.

@@ -25,7 +25,7 @@ use crate::slabs::room::Coding;
 use crate::words::{Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};
 
-const MAGIC: u64 = 0x5350_494C_504F_4F03;
+const MAGIC: u64 = 0x5350_494C_504F_4F04;
 pub(crate) const HEADER_WORDS: usize = 64;
 const EXTENT_WORDS: usize = 32;
 
@@ -37,6 +37,8 @@ const EXTENTS_AT: usize = 4;
 const PLACED_AT: usize = 5;
 const READS_AT: usize = 6;
 pub(crate) const HEDGE_DEBT_AT: usize = 7;
+/// The number of the last resort among the donors, and one more; 0 where there is none.
+pub(crate) const SPILL_AT: usize = 8;
 /// Where each donor's list of owners begins, in words.
 pub(crate) const OWNERS_AT: usize = 16;
 
@@ -153,6 +155,7 @@ impl<'a> Table<'a> {
         let is_one = words.len() >= HEADER_WORDS + MAX_DONORS * DONOR_WORDS
             && words[MAGIC_AT].load(SeqCst) == MAGIC
             && words[DONORS_AT].load(SeqCst) <= MAX_DONORS as u64
+            && words[SPILL_AT].load(SeqCst) <= words[DONORS_AT].load(SeqCst)
             && words[WANTED_AT].load(SeqCst) <= MAX_DONORS as u64;
         let table = Self { words, bug: "" };
         let fits = || (0..MAX_DONORS).all(|donor| table.list_end(donor) <= words.len());

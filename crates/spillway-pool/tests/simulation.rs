@@ -64,7 +64,7 @@ fn planted_mistakes_are_found() {
         "leaving-donor-taken",
         "leaving-copy-counted",
         "moved-copy-read",
-        "copy-made-by-two",
+        "made-by-two",
         "late-answer-kept",
         "hedge-not-checked",
         "spill-taken-as-donor",

@@ -271,4 +271,10 @@ pub trait Lane: Send {
     /// Says that the contents of `slots` are no longer needed, so that their memory can be given back.
     /// Returns when it is safe to write these slots again. Failure is not an error: the slots can be reused.
     fn discard(&mut self, slots: &[u32]);
+
+    /// Whether each request of the last call has its answer and was sent once: then nothing of it can come
+    /// late, over what is stored there next by another lane or process.
+    fn has_answered(&self) -> bool {
+        true
+    }
 }

@@ -10,7 +10,7 @@ mod support;
 use fault_common::{Catch, Hold, Scene};
 use pool_common::{Donors, await_donors, donor, pool_command, refused, says};
 use rustix::process::Signal;
-use support::child::free_port;
+use support::child::{PATIENCE, free_port, until};
 use support::tools::c_program;
 
 const CODE: &str = "?data=4&parity=2";
@@ -89,6 +89,24 @@ fn processes_of_a_run_share_what_is_coded() {
     hold.goes_on(5);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn donors_get_back_what_is_dead_while_the_program_rests() {
+    const MIB: u64 = 64;
+    let (donors, scene) = (Donors::start(6, "96M"), Scene::new());
+    let mut hold = Hold::start(&scene, MIB, &[donors.uri(CODE)]);
+    // Two of three pages are written anew: donors would hold 160 MiB for 64.
+    hold.goes_on(45);
+    let held = || (0..6).map(|number| held_bytes(&scene, &donors.address(number))).sum::<u64>();
+    // What lives and a tenth of it, and the slabs that are being filled.
+    let most = (MIB * 165 / 100 + 2 * 12) << 20;
+    hold.while_stopped(|| {
+        until(PATIENCE, "donors to get back what is dead", || (held() <= most).then_some(()));
+    });
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS") && !complaint.contains("away"), "{complaint}");
 }
 
 /// What a donor holds, in bytes.

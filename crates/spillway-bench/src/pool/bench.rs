@@ -94,21 +94,17 @@ impl<'a> Bench<'a> {
     }
 
     /// Nanoseconds for an access on each of these stores, with these options, measured in turns.
-    pub(super) fn ns<const N: usize>(
-        &self,
-        pattern: Pattern,
-        stores: [(&str, &str); N],
-    ) -> Result<[f64; N], BenchError> {
+    pub(super) fn ns(&self, pattern: Pattern, stores: &[(&str, &str)]) -> Result<Vec<f64>, BenchError> {
         let setting = Setting { pattern, data: Data::Random, threads: 1, local_pct: LOCAL_PCT };
         let local = self.on_access.local_bytes(&setting).to_string();
-        let mut found: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        let mut found: Vec<Vec<f64>> = vec![Vec::new(); stores.len()];
         for _ in 0..self.extent.repetitions {
             for ((store, seal), found) in stores.iter().zip(&mut found) {
                 let run = ["--local", &local, "--store", store, "--seal", seal].map(str::to_owned);
                 found.push(self.on_access.under_spillway(&setting, &run)?.result.ns_per_access);
             }
         }
-        Ok(found.map(median))
+        Ok(found.into_iter().map(median).collect())
     }
 
     /// A program on the pool whose memory is full.

@@ -1,6 +1,7 @@
 //! Pools beside one plain NBD donor, and what happens when donors of theirs die: three donors with two copies
 //! of each page ([`copies`]), and six with coded pages ([`coded`]).
 
+mod alike;
 mod bench;
 mod coded;
 mod copies;

@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// What it is, with its unit.
-    pub name: &'static str,
+    pub name: String,
     /// What was measured, in the unit that the name says.
     pub value: f64,
     /// What it should be at most or at least, by the name.
@@ -16,11 +16,13 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn at_most(name: &'static str, value: f64, aim: f64) -> Self {
+    pub(super) fn at_most(name: impl Into<String>, value: f64, aim: f64) -> Self {
+        let name = name.into();
         Self { name, value, aim, met: value <= aim }
     }
 
-    pub(super) fn at_least(name: &'static str, value: f64, aim: f64) -> Self {
+    pub(super) fn at_least(name: impl Into<String>, value: f64, aim: f64) -> Self {
+        let name = name.into();
         Self { name, value, aim, met: value >= aim }
     }
 }

@@ -86,8 +86,10 @@ pub(super) fn certificates(spillway: &Path, directory: &Path, donors: usize) -> 
 pub(super) struct Space {
     /// Its pages, each counted once.
     pub stored_bytes: u64,
-    /// What it has given them, copies and parity included, of what donors have promised.
-    pub slab_bytes: u64,
+    /// Pages that it has written so far, each counted once.
+    pub written_pages: u64,
+    /// Pages that donors were sent for that, copies, parity and those that were moved included.
+    pub donors_pages: u64,
 }
 
 /// A program under `spillway run` that reads when it is told to.
@@ -188,12 +190,16 @@ impl<'a> Reader<'a> {
         let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
         let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let stores = seen.pointer("/alive/0/run/stores").and_then(serde_json::Value::as_array);
-        let used_by = |scheme: &str| -> u64 {
+        let sum = |scheme: &str, of: &str| -> u64 {
             let all = stores.into_iter().flatten();
             let own = all.filter(|store| store["uri"].as_str().is_some_and(|uri| uri.starts_with(scheme)));
-            own.filter_map(|store| store["used_bytes"].as_u64()).sum()
+            own.filter_map(|store| store[of].as_u64()).sum()
         };
-        let space = Space { stored_bytes: used_by("pool:"), slab_bytes: used_by("donor:") };
+        let space = Space {
+            stored_bytes: sum("pool:", "used_bytes"),
+            written_pages: sum("pool:", "written_pages"),
+            donors_pages: sum("donor:", "written_pages"),
+        };
         if space.stored_bytes > 0 { Ok(space) } else { Err(self.failed("its status tells of no pool")) }
     }
 

@@ -195,15 +195,22 @@ impl Append {
         }
     }
 
-    /// Says whether every part that was to be sent was acknowledged; if not, whether what was sent may come
-    /// late.
-    pub fn sent(&mut self, table: &Table<'_>, is_stored: bool, may_come_late: bool) -> Step {
+    /// Says whether every part that was to be sent was acknowledged; and to which parts, a bit each, what was
+    /// sent may come late, or come once more: those of which some connection has not answered.
+    pub fn sent(&mut self, table: &Table<'_>, is_stored: bool, late: u16) -> Step {
         let Stage::Sending(sending) = self.stage else { return Step::Again };
-        if is_stored || table.planted("part-not-awaited") {
+        let late = if is_stored && table.planted("second-sending-forgotten") { 0 } else { late };
+        for part in (0..table.parts()).filter(|part| late >> part & 1 == 1) {
+            table.expect_late(sending.rows.slab, sending.rows.generation, part);
+        }
+        let is_move = self.items.iter().any(|item| item.from.is_some());
+        let is_planted =
+            table.planted("part-not-awaited") || (is_move && table.planted("moved-part-not-awaited"));
+        if is_stored || is_planted {
             self.stage = Stage::Publish(sending, 0);
             return Step::Again;
         }
-        table.end_rows(&sending.rows, may_come_late);
+        table.end_rows(&sending.rows);
         Step::Done(Outcome::Again)
     }
 
@@ -232,13 +239,13 @@ impl Append {
             self.stage = Stage::TakeBack(sending, 0);
             return Step::Again;
         }
-        table.end_rows(&sending.rows, false);
+        table.end_rows(&sending.rows);
         Step::Done(Outcome::Stored { pages: sending.pages })
     }
 
     fn take_back(&mut self, table: &Table<'_>, sending: Sending, at: usize) -> Step {
         if at == sending.pages {
-            table.end_rows(&sending.rows, false);
+            table.end_rows(&sending.rows);
             return Step::Done(Outcome::Again);
         }
         let item = self.items[at];

@@ -1,16 +1,31 @@
 //! What lives where, and what follows: which slabs to empty, the most endangered first.
+//!
+//! *Compaction*: of slabs in which much is dead, what lives is moved elsewhere, and their memory goes back to
+//! the donors. The deadest slabs first, since they give most memory back for what is moved; no more of them
+//! than it takes; and none whose pages have no room elsewhere. What is moved goes to a slab of its own, not
+//! among what is new: it was left over once, so it is likely to live on. How much is moved for a page that is
+//! written, by [`MOST_DEAD_PERCENT`], is measured in `tests/compaction.rs`.
 
 use spillway_core::page::PAGE_SIZE;
 
+use crate::placement::capacity;
+use crate::slabs::make::fitting;
+use crate::slabs::room::{MOVED_STREAM, STREAMS};
 use crate::slabs::slab::SlabSeen;
 use crate::slabs::words::{SlabPhase, SlabWord};
 use crate::table::Table;
 use crate::words::{Condition, Place};
 
-/// Of a hundred pages that donors hold, so many may be dead before slabs are emptied for that.
-const MOST_DEAD_PERCENT: u64 = 10;
-/// A slab of which more than so many of a hundred live is not worth it, unless room is short.
-const WORTH_PERCENT: u64 = 75;
+/// For a hundred pages that live so many may be dead before slabs are emptied for that. Ten is the promise:
+/// the rest is for what dies until the next look.
+const MOST_DEAD_PERCENT: u64 = 9;
+/// A slab of which fewer than so many of a hundred pages are dead is never worth it.
+const LEAST_GAIN_PERCENT: u64 = 5;
+/// Nor one of which no more is dead than so many rows: the last row of what is moved at a time is not full,
+/// and there must be an end to it.
+const LEAST_GAIN_ROWS: u64 = 2;
+/// Any stream of what is new: there is the same room for all of them.
+const FRESH_STREAM: usize = 0;
 /// Room is short where donors have fewer extents free than one of so many.
 const SHORT_OF: u64 = 8;
 
@@ -89,6 +104,8 @@ pub struct Task {
 pub struct Findings {
     /// Bytes of pages of which fewer parts than wanted can be reached.
     pub endangered_bytes: u64,
+    /// Those of them with parts on donors that went a moment ago, and are waited for.
+    pub awaited_bytes: u64,
     /// The same of which so few can be reached that some pages cannot be had now.
     pub unreachable_bytes: u64,
     /// Slabs of which too few parts are left for good.
@@ -101,6 +118,12 @@ pub struct Findings {
     pub held_pages: u64,
     /// Donors have less free than they should.
     pub is_short: bool,
+    /// No slab, or one, can be made for what is new: who moves pages to make room is not to rest.
+    pub is_urgent: bool,
+    /// Once what is dead is cleared away, donors that are there will have room for more than lives.
+    pub is_room_coming: bool,
+    /// The same, and for all parts of it.
+    pub is_whole_room_coming: bool,
 }
 
 /// What follows from a look. A donor that is down counts as one that comes back for `patience_ms` after it
@@ -109,7 +132,11 @@ pub struct Findings {
 pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) -> Findings {
     let mut found = Findings::default();
     let mut sparse = Vec::new();
-    let possible = domains_with_room(table);
+    let possible = parts_for_moves(table);
+    found.is_short = is_short(table);
+    let fresh = fitting(table, FRESH_STREAM);
+    found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
+    let width = fresh.map_or(0, |fresh| fresh.width);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
     for slab in 0..table.slabs() {
         let seen = table.see_slab(slab);
@@ -129,33 +156,55 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
         }
         if live > 0 && parts.reachable < table.parts() {
             found.endangered_bytes += bytes;
+            found.awaited_bytes += if parts.is_awaited { bytes } else { 0 };
             found.unreachable_bytes += if parts.reachable < table.data_parts() { bytes } else { 0 };
         }
         let task = |reason| Task { slab, generation, reason, parts_left: parts.reachable, live };
         if (parts.lasting < table.parts() && parts.lasting < possible) || seen.word.is_hurt {
             found.tasks.push(task(Reason::Endangered));
-        } else if !is_filling {
+        } else if !is_filling && (live == 0 || found.is_short || parts.left <= width) {
+            // What has parts on donors that may come back is not moved to where there are fewer.
             sparse.push(task(Reason::Sparse));
         }
     }
     // Of what is lost anyway there is no hurry to save the rest.
     found.tasks.sort_by_key(|task| (found.lost.contains(&(task.slab, task.generation)), task.parts_left));
-    found.is_short = is_short(table);
-    add_sparse(&mut found, sparse, slab_pages);
+    found.is_room_coming = has_room_for(table, found.live_pages.div_ceil(slab_pages.max(1)) + STREAMS as u64);
+    found.is_whole_room_coming = found.is_room_coming && domains_that_stay(table) >= table.parts();
+    add_sparse(table, &mut found, sparse);
     found
 }
 
-/// Those of which least lives come first.
-fn add_sparse(found: &mut Findings, mut sparse: Vec<Task>, slab_pages: u64) {
-    let dead = found.held_pages.saturating_sub(found.live_pages);
-    let is_dead_much = dead * 100 > found.held_pages * MOST_DEAD_PERCENT;
-    let is_worth_it = |task: &Task| {
-        let most = if found.is_short { slab_pages - 1 } else { slab_pages * WORTH_PERCENT / 100 };
-        task.live == 0 || ((is_dead_much || found.is_short) && u64::from(task.live) <= most)
-    };
-    sparse.retain(is_worth_it);
+/// Chooses slabs to be emptied for what is dead in them: as many as it takes for little to be dead, or all
+/// that are worth it where room is short.
+fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
+    let (rows, data) = (u64::from(table.rows()), table.data_parts() as u64);
+    let gain = |task: &Task| (rows * data).saturating_sub(u64::from(task.live));
+    let least_gain = (rows * data * LEAST_GAIN_PERCENT / 100).max(LEAST_GAIN_ROWS * data);
+    let endangered: u64 = found.tasks.iter().map(|task| u64::from(task.live)).sum();
+    let freed: u64 = found.tasks.iter().map(gain).sum();
+    let mut dead = found.held_pages.saturating_sub(found.live_pages + freed);
+    // What is in danger goes first, but where all room is used up only this makes any.
+    let mut room = room_for_moves(table).saturating_sub(if found.is_short { 0 } else { endangered });
     sparse.sort_by_key(|task| task.live);
-    found.tasks.append(&mut sparse);
+    for task in sparse {
+        let live = u64::from(task.live);
+        let is_enough = !found.is_short && dead * 100 <= found.live_pages * MOST_DEAD_PERCENT;
+        if live > 0 && (is_enough || gain(&task) <= least_gain || live > room) {
+            break;
+        }
+        room -= live;
+        dead = dead.saturating_sub(gain(&task));
+        found.tasks.push(task);
+    }
+}
+
+/// Pages for which there is room now, where they are moved.
+fn room_for_moves(table: &Table<'_>) -> u64 {
+    let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free).count();
+    let slabs = fitting(table, MOVED_STREAM).map_or(0, |fitting| fitting.slabs as usize).min(free);
+    let rows = u64::from(table.rows()) * slabs as u64 + u64::from(table.rows_left(MOVED_STREAM));
+    rows * table.data_parts() as u64
 }
 
 /// Parts of a slab: those that are there, that can be reached, and that will be.
@@ -163,6 +212,8 @@ struct Parts {
     left: usize,
     reachable: usize,
     lasting: usize,
+    /// Some cannot be reached, and their donors are waited for.
+    is_awaited: bool,
 }
 
 impl Parts {
@@ -179,26 +230,50 @@ impl Parts {
             left: there.len(),
             reachable: there.iter().filter(|place| !is_down(place)).count(),
             lasting: there.iter().filter(lasts).count(),
+            is_awaited: there.iter().any(|place| is_down(place) && lasts(&place)),
         }
     }
 }
 
-/// In how many failure domains a new slab could have parts.
+/// How many parts what is moved has afterwards: those of a new slab, or of the one that it goes to now. None
+/// where there is no room for it.
 #[must_use]
-pub fn domains_with_room(table: &Table<'_>) -> usize {
-    let mut domains: Vec<u32> = table
-        .candidates()
-        .iter()
-        .filter(|donor| donor.is_well && donor.free > 0)
-        .map(|donor| donor.domain)
-        .collect();
+pub fn parts_for_moves(table: &Table<'_>) -> usize {
+    let of_new = fitting(table, MOVED_STREAM).filter(|fitting| fitting.slabs > 0 && has_free_slab(table));
+    of_new.map_or(0, |fitting| fitting.width).max(table.parts_of_stream(MOVED_STREAM))
+}
+
+fn has_free_slab(table: &Table<'_>) -> bool {
+    (0..table.slabs()).any(|slab| table.slab(slab).phase == SlabPhase::Free)
+}
+
+/// The donors that can be reached and do not leave: the domain of each, and what it lends.
+fn room_that_stays(table: &Table<'_>) -> Vec<(u32, u32)> {
+    let stays = |donor: &usize| table.donor(*donor).condition != Condition::Down && !table.is_leaving(*donor);
+    let donors = (0..table.donors()).filter(stays);
+    let room = donors.map(|donor| (table.domain(donor), table.room(donor).0));
+    room.filter(|(_, extents)| *extents > 0).collect()
+}
+
+/// In how many failure domains there are donors that can be reached and do not leave.
+#[must_use]
+pub fn domains_that_stay(table: &Table<'_>) -> usize {
+    let mut domains: Vec<u32> = room_that_stays(table).iter().map(|(domain, _)| *domain).collect();
     domains.sort_unstable();
     domains.dedup();
     domains.len()
 }
 
+/// Whether the donors that are there have room for more than so many slabs in all, whatever is there now.
+fn has_room_for(table: &Table<'_>, slabs: u64) -> bool {
+    let width = domains_that_stay(table).min(table.parts());
+    width >= table.least_copies() && u64::from(capacity(&room_that_stays(table), width)) > slabs
+}
+
+/// Room on donors that are down, or leave, is none.
 fn is_short(table: &Table<'_>) -> bool {
-    let donors = || (0..table.donors()).map(|donor| table.room(donor));
+    let takes = |donor: &usize| table.donor(*donor).condition != Condition::Down && !table.is_leaving(*donor);
+    let donors = || (0..table.donors()).filter(takes).map(|donor| table.room(donor));
     let all: u64 = donors().map(|(capacity, _)| u64::from(capacity)).sum();
     let used: u64 = donors().map(|(_, used)| u64::from(used)).sum();
     all.saturating_sub(used) < (all / SHORT_OF).max(4 * table.parts() as u64)
@@ -210,4 +285,89 @@ pub fn slots_in(table: &Table<'_>, slots: std::ops::Range<u32>, slab: u32, gener
     let is_there =
         |slot: &u32| table.seat(*slot).is_some_and(|seat| (seat.slab, seat.generation) == (slab, generation));
     slots.filter(is_there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::new_donor::NewDonor;
+    use crate::slabs::append::{Append, Item, Outcome, Step};
+    use crate::slabs::room::Coding;
+    use crate::table::{Terms, words_of};
+
+    /// Eight donors, and what is coded on six.
+    fn words() -> Vec<AtomicU64> {
+        let donor = |domain| NewDonor { capacity: 16, domain, text: String::new() };
+        let donors: Vec<NewDonor> = (0..8).map(donor).collect();
+        let coding = Coding { data: 4, parity: 2, slabs: 16, slots: 64, rows: 4 };
+        let terms = Terms { extents: 0, wanted: 6, least: 4, joining: 0, coding: Some(coding) };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let _ = Table::create(&words, &donors, terms);
+        words
+    }
+
+    fn go_down(table: &Table<'_>, donor: usize) {
+        table.complain(donor, table.donor(donor), Condition::Down, 1);
+    }
+
+    #[test]
+    fn room_on_donors_that_are_down_or_leave_is_none() {
+        let words = words();
+        let table = Table::known(&words);
+        // Of those that stay all but a few extents are taken.
+        for donor in 0..4 {
+            (0..12).for_each(|_| assert!(table.take_place(donor, 0).is_some()));
+        }
+        let is_short = || judge(&table, &Census::begin(&table), 1, 1).is_short;
+        assert!(!is_short());
+        (4..7).for_each(|donor| go_down(&table, donor));
+        assert!(!is_short());
+        table.set_leaving(7, true);
+        assert!(is_short());
+    }
+
+    /// Writes pages to all slots.
+    fn fill(table: &Table<'_>) {
+        let items: Vec<Item> = (0..table.slots()).map(|slot| Item { slot, check: 1, from: None }).collect();
+        for items in items.chunks(16) {
+            let mut append = Append::new(0, items.to_vec(), 3);
+            while !matches!(append.step(table, &table.chooser()), Step::Done(Outcome::Stored { pages: 16 })) {
+                let _ = append.sent(table, true, 0);
+            }
+        }
+    }
+
+    fn found(table: &Table<'_>, now_ms: u64) -> Findings {
+        let mut census = Census::begin(table);
+        assert!(census.go_on(table, table.slots()));
+        judge(table, &census, now_ms, 10)
+    }
+
+    #[test]
+    fn pages_are_in_danger_only_where_what_is_moved_would_have_more_parts() {
+        let words = words();
+        let table = Table::known(&words);
+        fill(&table);
+        let victim = (0..8).max_by_key(|donor| table.room(*donor).1).unwrap();
+        go_down(&table, victim);
+        let early = found(&table, 5);
+        assert!(early.tasks.is_empty() && early.endangered_bytes > 0, "{early:?}");
+        assert_eq!(early.awaited_bytes, early.endangered_bytes, "it may come back");
+        let late = found(&table, 20);
+        assert!(!late.tasks.is_empty() && late.awaited_bytes == 0 && late.is_whole_room_coming, "{late:?}");
+        // There are donors enough, but they are full: what is moved has nowhere to go, until room is made.
+        for donor in (0..8).filter(|donor| *donor != victim) {
+            while table.take_place(donor, 0).is_some() {}
+        }
+        let full = found(&table, 20);
+        assert!(full.tasks.is_empty() && full.endangered_bytes > 0, "{full:?}");
+        assert!(full.is_room_coming && full.is_whole_room_coming, "what is dead there is to be cleared");
+        // With fewer donors than parts there is room for some, and never for all.
+        let others: Vec<usize> = (0..8).filter(|donor| *donor != victim).take(2).collect();
+        others.into_iter().for_each(|donor| go_down(&table, donor));
+        let few = found(&table, 20);
+        assert!(few.is_room_coming && !few.is_whole_room_coming, "{few:?}");
+    }
 }

@@ -15,7 +15,8 @@ pub struct Reading {
     pub seat: Seat,
     /// Parts to read in the seat's row: the page's own alone, or others from which it is decoded.
     pub sources: [Option<Place>; MAX_PARTS],
-    /// Parts whose page in this row is zeros, a bit each: they are known without a read.
+    /// Of a page that is decoded: parts whose page in this row is zeros, a bit each. They are known without a
+    /// read.
     pub zeros: u16,
 }
 
@@ -67,23 +68,23 @@ pub fn locate(table: &Table<'_>, slot: u32, tried: u16, at_last: bool) -> Found 
 fn among(table: &Table<'_>, seat: Seat, seen: &SlabSeen, tried: u16, at_last: bool) -> Found {
     let own = usize::from(seat.part);
     let mut reading = Reading { seat, sources: [None; MAX_PARTS], zeros: 0 };
-    for part in (0..table.data_parts()).filter(|&part| part != own) {
-        let is_zero = table.check(seat.slab, part, seat.row) == 0 && !table.planted("padding-read");
-        reading.zeros |= u16::from(is_zero) << part;
-    }
-    let zeros = reading.zeros.count_ones() as usize;
     let condition = |place: Place| table.donor(usize::from(place.donor)).condition;
     let there = |part: usize| seen.places[part].filter(|&place| table.is_current(place));
     let open = |part: usize| {
         let place = there(part).filter(|_| tried >> part & 1 == 0)?;
         (at_last || condition(place) != Condition::Down).then_some(place)
     };
-    let others = || (0..table.parts()).filter(|&part| part != own && reading.zeros >> part & 1 == 0);
     let direct = open(own);
     if direct.is_some_and(|place| condition(place) == Condition::Up) {
         reading.sources[own] = direct;
         return Found::At(reading);
     }
+    for part in (0..table.data_parts()).filter(|&part| part != own) {
+        let is_zero = table.check(seat.slab, part, seat.row) == 0 && !table.planted("padding-read");
+        reading.zeros |= u16::from(is_zero) << part;
+    }
+    let zeros = reading.zeros.count_ones() as usize;
+    let others = || (0..table.parts()).filter(|&part| part != own && reading.zeros >> part & 1 == 0);
     let mut rest: Vec<(Condition, usize, Place)> =
         others().filter_map(|part| open(part).map(|place| (condition(place), part, place))).collect();
     rest.sort_unstable();

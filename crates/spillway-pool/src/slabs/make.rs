@@ -26,6 +26,39 @@ pub(crate) enum Made {
     NoDonor,
 }
 
+/// Slabs that there is room for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fitting {
+    /// Parts that each would have.
+    pub(crate) width: usize,
+    /// How many of them.
+    pub(crate) slabs: u32,
+}
+
+/// The donors, with what they can take for this stream.
+fn candidates(table: &Table<'_>, stream: usize) -> Vec<Candidate> {
+    let kept = if stream == MOVED_STREAM { 0 } else { KEPT_FOR_MOVES };
+    let mut donors = table.candidates();
+    donors.iter_mut().for_each(|donor| donor.free = donor.free.saturating_sub(kept));
+    donors
+}
+
+/// Slabs that there is room for now; `None` where too few donors can be reached.
+pub(crate) fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+    let candidates = candidates(table, stream);
+    let well = candidates.iter().filter(|donor| donor.is_well);
+    let room: Vec<(u32, u32)> = well.map(|donor| (donor.domain, donor.free)).collect();
+    let mut domains: Vec<u32> = room.iter().map(|(domain, _)| *domain).collect();
+    domains.sort_unstable();
+    domains.dedup();
+    if domains.len() < table.least_copies() {
+        return None;
+    }
+    // Fewer parts than wanted only where there are fewer donors, not because some of them are full.
+    let width = domains.len().min(table.parts());
+    Some(Fitting { width, slabs: capacity(&room, width) })
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Take,
@@ -91,30 +124,10 @@ impl Make {
         }
     }
 
-    /// The donors, with what they can take for this stream.
-    fn candidates(&self, table: &Table<'_>) -> Vec<Candidate> {
-        let kept = if self.stream == MOVED_STREAM { 0 } else { KEPT_FOR_MOVES };
-        let mut donors = table.candidates();
-        donors.iter_mut().for_each(|donor| donor.free = donor.free.saturating_sub(kept));
-        donors
-    }
-
     fn take(&mut self, table: &Table<'_>) -> Made {
-        let room: Vec<(u32, u32)> = self
-            .candidates(table)
-            .iter()
-            .filter(|donor| donor.is_well)
-            .map(|donor| (donor.domain, donor.free))
-            .collect();
-        let mut domains: Vec<u32> = room.iter().map(|(domain, _)| *domain).collect();
-        domains.sort_unstable();
-        domains.dedup();
-        if domains.len() < table.least_copies() {
-            return Made::NoDonor;
-        }
-        // Fewer parts than wanted only where there are fewer donors, not because some of them are full.
-        let width = domains.len().min(table.parts());
-        self.left = capacity(&room, width);
+        let Some(fitting) = fitting(table, self.stream) else { return Made::NoDonor };
+        let width = fitting.width;
+        self.left = fitting.slabs;
         if self.left == 0 {
             return Made::NoRoom;
         }
@@ -123,14 +136,7 @@ impl Make {
         let is_free = |slab: &u32| table.slab(*slab).phase == SlabPhase::Free;
         let Some(slab) = (hint..slabs).chain(0..hint).find(is_free) else { return Made::NoRoom };
         let before = table.slab(slab);
-        self.word = SlabWord {
-            phase: SlabPhase::Making,
-            claimed: 0,
-            ended: 0,
-            may_come_late: false,
-            is_hurt: false,
-            ..before
-        };
+        self.word = SlabWord { phase: SlabPhase::Making, claimed: 0, ended: 0, is_hurt: false, ..before };
         if before.phase != SlabPhase::Free || !table.change_slab(slab, before, self.word) {
             return Made::Again;
         }
@@ -145,7 +151,8 @@ impl Make {
     }
 
     fn place(&mut self, table: &Table<'_>, chooser: &Chooser, at: usize) -> Made {
-        let chosen = chooser.choose(&self.candidates(table), &self.taken, self.left, self.dice.next_u64());
+        let chosen =
+            chooser.choose(&candidates(table, self.stream), &self.taken, self.left, self.dice.next_u64());
         let place = chosen.and_then(|donor| table.take_place(donor, self.slab));
         let Some(place) = place else {
             self.stage = Stage::Open;

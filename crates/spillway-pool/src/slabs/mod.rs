@@ -19,9 +19,10 @@
 //!    each to one write ([`crate::table::Table::claim_rows`]).
 //! 3. A slab ends only when it was fenced, and a look over all slots that began after that found nothing in
 //!    it. A write whose slab was fenced before its last look has not counted ([`append`]).
-//! 4. A place is another's only once no write to it can come any more ([`reclaim`]).
+//! 4. A place is another's only once no write and no discard of it can come any more ([`reclaim`]).
 //! 5. What was read counts only if the slot's word is the same after it ([`locate`]). By 3 the slab was
 //!    there all the time then.
+//! 6. Donors discard only what 3 has ended ([`discard`]). By 5 nobody takes zeros of it for a page.
 //!
 //! | file | holds |
 //! |---|---|
@@ -32,10 +33,12 @@
 //! | [`append`] | one write, or one move, step by step |
 //! | [`locate`] | how to get at a page |
 //! | [`census`] | what lives where, and which slabs to empty |
+//! | [`discard`] | memory that goes back to the donors, and when it may |
 //! | [`reclaim`] | slabs that are used again |
 
 pub mod append;
 pub mod census;
+pub mod discard;
 pub mod locate;
 pub mod make;
 pub mod reclaim;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::EXTENT_SLOTS;
 use crate::slabs::room::{Coding, MAX_PARTS, STREAMS, slab_words};
-use crate::slabs::words::{Seat, SlabPhase, SlabWord, unpack_stream};
+use crate::slabs::words::{LATE, Seat, SlabPhase, SlabWord, unpack_stream};
 use crate::table::{HEADER_WORDS, OWNERS_AT, Table};
 use crate::words::{Condition, Place};
 
@@ -17,12 +17,13 @@ const HINT_AT: usize = 53;
 const HURRY_AT: usize = 54;
 const ROWS_AT: usize = 55;
 const STREAMS_AT: usize = 56;
+const COMING_ROOM_AT: usize = STREAMS_AT + STREAMS;
 
 const STATE_AT: usize = 0;
 const PLACES_AT: usize = 1;
 const CHECKS_AT: usize = crate::slabs::room::SLAB_WORDS;
 
-const _: () = assert!(STREAMS_AT + STREAMS <= HEADER_WORDS && OWNERS_AT + crate::MAX_DONORS <= DATA_AT);
+const _: () = assert!(COMING_ROOM_AT < HEADER_WORDS && OWNERS_AT + crate::MAX_DONORS <= DATA_AT);
 const _: () = assert!(PLACES_AT + MAX_PARTS <= CHECKS_AT);
 
 /// Rows that were given out to one write.
@@ -186,20 +187,62 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Notes that a write is over. It may come late where some donor has not answered it.
-    pub(crate) fn end_rows(&self, rows: &Rows, may_come_late: bool) {
+    /// Notes that a write is over. Where it may come late is noted before ([`Self::expect_late`]).
+    pub(crate) fn end_rows(&self, rows: &Rows) {
         loop {
             let word = self.slab(rows.slab);
             if word.generation != rows.generation {
                 return;
             }
-            let may_come_late =
-                word.may_come_late || (may_come_late && !self.planted("late-write-forgotten"));
-            let after = SlabWord { ended: word.ended + rows.count, may_come_late, ..word };
+            let after = SlabWord { ended: word.ended + rows.count, ..word };
             if self.change_slab(rows.slab, word, after) {
                 return;
             }
         }
+    }
+
+    /// Notes that what was sent to a part may come late, though nobody waits for it any more. By who has
+    /// claimed rows of the slab, and before their write is over: until then the slab does not end but without
+    /// its places, so none of them can be another's.
+    pub(crate) fn expect_late(&self, slab: u32, generation: u32, part: usize) {
+        if self.planted("late-write-forgotten") {
+            return;
+        }
+        let part = if self.planted("late-part-mistaken") { (part + 1) % self.parts() } else { part };
+        let word = self.part_word(slab, part);
+        loop {
+            let before = word.load(SeqCst);
+            let has_place = Place::unpack(before).is_some() && self.slab(slab).generation == generation;
+            if !has_place || before & LATE != 0 {
+                return;
+            }
+            if word.compare_exchange(before, before | LATE, SeqCst, SeqCst).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Whether something may come late to a part of a slab.
+    pub(crate) fn may_come_late(&self, slab: u32, part: usize) -> bool {
+        self.part_word(slab, part).load(SeqCst) & LATE != 0
+    }
+
+    /// Rows that can still be given out of the slab that a stream writes to.
+    pub(crate) fn rows_left(&self, stream: usize) -> u16 {
+        let known = unpack_stream(self.stream_word(stream).load(SeqCst));
+        let Some((slab, generation)) = known.filter(|(slab, _)| *slab < self.slabs()) else { return 0 };
+        let seen = self.see_slab(slab);
+        match seen.word.generation == generation && self.takes_pages(&seen) {
+            true => self.rows().saturating_sub(seen.word.claimed),
+            false => 0,
+        }
+    }
+
+    /// Parts of the slab that a stream writes to, where rows of it are left.
+    pub(crate) fn parts_of_stream(&self, stream: usize) -> usize {
+        let known = unpack_stream(self.stream_word(stream).load(SeqCst));
+        let slab = known.filter(|_| self.rows_left(stream) > 0).map(|(slab, _)| slab);
+        slab.map_or(0, |slab| self.see_slab(slab).places.iter().flatten().count())
     }
 
     /// Has nothing come to a slab any more. True where that is so, and it is of this generation.
@@ -252,6 +295,19 @@ impl<'a> Table<'a> {
     /// Asks the supervisor to make room.
     pub fn ask_for_room(&self) {
         self.words()[HURRY_AT].fetch_add(1, SeqCst);
+    }
+
+    /// Says that the donors that are there will have room for more than lives, once what is dead is cleared
+    /// away; 0 where they will not. It holds until then, by the clock of all: a supervisor that was killed
+    /// clears nothing away. For the supervisor alone.
+    pub fn set_room_coming(&self, until_ms: u64) {
+        self.words()[COMING_ROOM_AT].store(until_ms, SeqCst);
+    }
+
+    /// Whether room is to come, as the supervisor has found last: who finds none waits for it.
+    #[must_use]
+    pub fn is_room_coming(&self, now_ms: u64) -> bool {
+        now_ms < self.header(COMING_ROOM_AT)
     }
 
     /// How often room was asked for.

@@ -26,11 +26,13 @@ pub struct SlabWord {
     pub claimed: u16,
     /// Of these, rows whose write is over, however it ended.
     pub ended: u16,
-    /// A write to it was left without an answer, and may come late.
-    pub may_come_late: bool,
     /// A page of it came wrong: what lives in it is to be moved.
     pub is_hurt: bool,
 }
+
+/// Bit of a part's word, beside its place: what was sent there may come late, since its donor has not
+/// answered it, or not by each connection by which it was sent.
+pub(crate) const LATE: u64 = 1 << 62;
 
 /// Bits of each count of rows.
 const COUNT_BITS: u32 = 12;
@@ -43,7 +45,6 @@ impl SlabWord {
     pub(crate) fn pack(self) -> u64 {
         u64::from(self.generation) << 34
             | u64::from(self.is_hurt) << 33
-            | u64::from(self.may_come_late) << 32
             | (self.phase as u64) << 24
             | u64::from(self.claimed) << COUNT_BITS
             | u64::from(self.ended)
@@ -62,15 +63,15 @@ impl SlabWord {
             phase,
             claimed: (word >> COUNT_BITS) as u16 & MOST_ROWS,
             ended: word as u16 & MOST_ROWS,
-            may_come_late: word >> 32 & 1 == 1,
             is_hurt: word >> 33 & 1 == 1,
         }
     }
 
-    /// Whether somebody may still be at a write to it.
+    /// Whether nobody is at a write to it any more. What was sent may come late still: to which parts, each
+    /// part's word says ([`LATE`]).
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.ended == self.claimed && !self.may_come_late
+        self.ended == self.claimed
     }
 
     /// The generation after this one.
@@ -144,13 +145,13 @@ mod tests {
         #[test]
         fn words_say_what_was_put_into_them(
             generation in 0..1_u32 << 30, phase in 0..5_u8, claimed in 0..=512_u16, ended in 0..=512_u16,
-            may_come_late: bool, is_hurt: bool, slab in 0..1_u32 << 20, part in 0..8_u8, row in 0..512_u16,
+            is_hurt: bool, slab in 0..1_u32 << 20, part in 0..8_u8, row in 0..512_u16,
         ) {
             let all = [
                 SlabPhase::Free, SlabPhase::Making, SlabPhase::Open, SlabPhase::Fenced, SlabPhase::Retired,
             ];
             let phase = all[usize::from(phase)];
-            let word = SlabWord { generation, phase, claimed, ended, may_come_late, is_hurt };
+            let word = SlabWord { generation, phase, claimed, ended, is_hurt };
             prop_assert_eq!(SlabWord::unpack(word.pack()), word);
             let seat = Some(Seat { generation, slab, part, row });
             prop_assert_eq!(Seat::unpack(Seat::pack(seat)), seat);

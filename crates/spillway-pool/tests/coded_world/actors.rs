@@ -1,26 +1,10 @@
 //! The processes of a run: they write, read and drop pages, and are killed.
 
 use spillway_pool::slabs::append::{Item, Outcome, Step};
-use spillway_pool::slabs::locate::{Found, locate, still_counts};
-use spillway_pool::slabs::words::Seat;
 use spillway_pool::words::Condition;
 
+use super::reading::ReadStep;
 use super::*;
-
-/// Attempts after which a page that nothing gives is given up.
-const MOST_PATIENCE: u32 = 300;
-
-/// How a read that was under way went on.
-pub(super) enum ReadStep {
-    /// It has further steps.
-    Again,
-    /// This came, and counts.
-    Came(Page, Seat),
-    /// The page cannot be had.
-    Lost,
-    /// It cannot be had now, and was waited for.
-    GivenUp,
-}
 
 impl World {
     pub(super) fn act(&mut self, table: &Table<'_>, actor: usize) -> Result<(), String> {
@@ -34,7 +18,7 @@ impl World {
         self.actors[actor] = match before {
             Actor::Idle => self.begin(table),
             Actor::Writing { append, pages, sending } => self.go_on_writing(table, append, pages, sending),
-            Actor::Reading(reader) => self.go_on_reading(table, reader)?,
+            Actor::Reading(reader) => self.go_on_reading(table, actor, reader)?,
         };
         Ok(())
     }
@@ -46,7 +30,8 @@ impl World {
         }
         if self.oracle.contains_key(&slot) && self.chance(2) {
             self.busy.push(slot);
-            return Actor::Reading(Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 });
+            table.count_read();
+            return Actor::Reading(Reader::of(slot));
         }
         if self.oracle.contains_key(&slot) && self.chance(8) {
             table.forget(slot);
@@ -86,10 +71,12 @@ impl World {
             return Some(!sending.has_failed);
         }
         let at = self.dice.below(sending.left.len());
-        let (_, place, row, page) = sending.left.swap_remove(at);
+        let (part, place, row, page) = sending.left.swap_remove(at);
         let donor = usize::from(place.donor);
         let seen = table.donor(donor);
-        if !self.write_to(place, row, page) {
+        let sent = self.write_to(place, row, page);
+        sending.late |= u16::from(sent.may_come_late) << part;
+        if !sent.is_stored {
             sending.has_failed = true;
             table.complain(donor, seen, Condition::Down, self.now);
         }
@@ -125,8 +112,9 @@ impl World {
             Some(under_way) => match self.send_one(table, under_way) {
                 None => return Actor::Writing { append, pages, sending },
                 Some(is_stored) => {
+                    let late = under_way.late;
                     sending = None;
-                    append.sent(table, is_stored, !is_stored)
+                    append.sent(table, is_stored, late)
                 }
             },
             None => append.step(table, &Self::chooser(table)),
@@ -136,7 +124,7 @@ impl World {
             Step::Send(what) => {
                 let own: Vec<Page> = pages.iter().map(|&(slot, version)| page_of(slot, version)).collect();
                 let left = self.messages(&what, &own);
-                Actor::Writing { append, pages, sending: Some(Sending { left, has_failed: false }) }
+                Actor::Writing { append, pages, sending: Some(Sending::of(left)) }
             }
             Step::Done(outcome) => {
                 let stored = match outcome {
@@ -161,71 +149,24 @@ impl World {
         }
     }
 
-    /// One step of a read: a part that is left, or the look at what has come.
-    pub(super) fn read_step(&mut self, table: &Table<'_>, reader: &mut Reader) -> ReadStep {
-        let Some(reading) = reader.at else {
-            reader.came.clear();
-            return match locate(table, reader.slot, reader.tried, reader.patience > 0) {
-                Found::At(reading) => {
-                    reader.at = Some(reading);
-                    ReadStep::Again
-                }
-                Found::Later if reader.patience < MOST_PATIENCE => {
-                    (reader.tried, reader.patience) = (0, reader.patience + 1);
-                    ReadStep::Again
-                }
-                Found::Later => ReadStep::GivenUp,
-                Found::Lost => ReadStep::Lost,
-            };
-        };
-        let next = reading.parts().find(|(part, _)| reader.came.iter().all(|(came, _)| came != part));
-        if let Some((part, place)) = next {
-            let seen = table.donor(usize::from(place.donor));
-            match self.read_from(place, reading.seat.row) {
-                Ok(page) => reader.came.push((part, page)),
-                Err(()) => {
-                    table.complain(usize::from(place.donor), seen, Condition::Suspect, self.now);
-                    (reader.at, reader.tried) = (None, reader.tried | 1 << part);
-                }
-            }
-            return ReadStep::Again;
-        }
-        reader.at = None;
-        if !still_counts(table, reader.slot, &reading) {
-            reader.tried = 0;
-            return ReadStep::Again;
-        }
-        self.look_at(table, reader, &reading)
-    }
-
-    fn look_at(&mut self, table: &Table<'_>, reader: &mut Reader, reading: &Reading) -> ReadStep {
-        let seat = reading.seat;
-        let check = |part: usize| table.check(seat.slab, part, seat.row);
-        let own = usize::from(seat.part);
-        let page = match reading.is_direct() {
-            true => reader.came[0].1,
-            false => self.decode(reading, &reader.came),
-        };
-        // A reader knows its page by its seal, whoever moves pages by their checks.
-        if check_of(&page) == check(own) {
-            self.decoded += u64::from(!reading.is_direct());
-            return ReadStep::Came(page, seat);
-        }
-        table.hurt(seat);
-        let is_wrong = |&&(part, page): &&(usize, Page)| part < DATA && check_of(&page) != check(part);
-        let wrong = reader.came.iter().find(is_wrong).map(|(part, _)| *part);
-        let parity = || reading.parts().map(|(part, _)| part).find(|part| *part >= DATA);
-        let suspect = if reading.is_direct() { Some(own) } else { wrong.or_else(parity) };
-        reader.tried |= suspect.map_or(0, |part| 1 << part);
-        ReadStep::Again
-    }
-
-    fn go_on_reading(&mut self, table: &Table<'_>, mut reader: Reader) -> Result<Actor, String> {
+    fn go_on_reading(
+        &mut self,
+        table: &Table<'_>,
+        actor: usize,
+        mut reader: Reader,
+    ) -> Result<Actor, String> {
         let slot = reader.slot;
         let is_all_well = self.machines.iter().all(|machine| *machine == Machine::Well);
-        match self.read_step(table, &mut reader) {
+        match self.read_step(table, actor, &mut reader)? {
             ReadStep::Again => return Ok(Actor::Reading(reader)),
             ReadStep::Came(page, seat) => {
+                let word = table.slab(seat.slab);
+                let is_there = matches!(word.phase, SlabPhase::Open | SlabPhase::Fenced);
+                if word.generation != seat.generation || !is_there {
+                    return Err(format!(
+                        "a read of slot {slot} counts at {seat:?}, which is no more: {word:?}"
+                    ));
+                }
                 let expected = self.oracle.get(&slot).map(|version| page_of(slot, *version));
                 if expected != Some(page) {
                     let seen = table.see_slab(seat.slab);

@@ -1,44 +1,48 @@
 //! A run's supervisor: it asks the donors, meets new ones, sees those off that leave, empties slabs and makes
 //! them free.
 
-use spillway_pool::slabs::append::{Item, Outcome, Step};
+use spillway_pool::round::Round;
 use spillway_pool::slabs::census::{Task, slots_in};
 use spillway_pool::slabs::locate::lose;
-use spillway_pool::slabs::room::MOVED_STREAM;
 use spillway_pool::words::Condition;
 
-use super::actors::ReadStep;
+use super::discards::Discarding;
+use super::mover::{Emptying, Work};
 use super::*;
 
 /// Slots that are looked at in one step of a census.
 const GLANCE: u32 = 12;
-/// Pages that are moved at once.
-const MOST_MOVED: usize = 4;
+/// Slabs that are emptied beside each other, and between two looks.
+const WORKERS: usize = 3;
+const MOST_TASKS: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Keeper {
-    reclaim: Reclaim,
-    work: Work,
+    pub(super) reclaim: Reclaim,
+    look: Look,
+    /// What the last look has found to be emptied.
+    round: Round<Task>,
+    /// Room was short then: one worker empties slabs.
+    is_short: bool,
+    workers: [Work; WORKERS],
     /// Donors that leave and had nothing left at the last look.
     emptied: Vec<bool>,
 }
 
-/// What is being emptied.
-struct Emptying {
-    task: Task,
-    slots: Vec<u32>,
-    ready: Vec<(Item, Page)>,
+/// What the supervisor does while no worker is at work.
+#[derive(Default)]
+enum Look {
+    #[default]
+    None,
+    Looking(Census),
+    Discarding(Discarding),
 }
 
-#[derive(Default)]
-#[allow(clippy::large_enum_variant, reason = "there is one of them")]
-enum Work {
-    #[default]
-    Idle,
-    Looking(Census),
-    Emptying(Emptying),
-    Reading(Emptying, Reader),
-    Moving(Emptying, Append, Option<Sending>),
+impl Keeper {
+    /// The slabs that workers empty now.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.workers.iter().filter_map(Work::slab)
+    }
 }
 
 impl World {
@@ -63,7 +67,13 @@ impl World {
                         table.come_up(donor, life);
                     }
                 }
-                Machine::Well => table.come_up(donor, known.life),
+                Machine::Well => {
+                    table.come_up(donor, known.life);
+                    if self.chance(10) {
+                        // It answers quickly.
+                        table.set_usual_us(donor, 1, 1);
+                    }
+                }
                 Machine::Frozen | Machine::Dead => {
                     table.complain(donor, known, Condition::Down, self.now);
                 }
@@ -84,30 +94,83 @@ impl World {
         if !self.is_settling && self.chance(400) {
             // The supervisor is followed by another, which knows nothing of what was under way.
             let keeper = std::mem::take(&mut self.keeper);
-            if let Work::Moving(_, _, sending) = keeper.work {
-                self.leave_under_way(sending);
+            for work in keeper.workers {
+                if let Work::Moving(_, _, sending) = work {
+                    self.leave_under_way(sending);
+                }
+            }
+            if let Look::Discarding(discarding) = keeper.look {
+                self.leave_discards_under_way(discarding);
             }
         }
-        let work = std::mem::take(&mut self.keeper.work);
-        self.keeper.work = match work {
-            Work::Idle => Work::Looking(Census::begin(table)),
-            Work::Looking(mut census) => match census.go_on(table, GLANCE) {
-                true => self.follow(table, &census)?,
-                false => Work::Looking(census),
-            },
-            Work::Emptying(emptying) => self.empty(emptying),
-            Work::Reading(emptying, reader) => self.read_for_move(table, emptying, reader),
-            Work::Moving(emptying, append, sending) => self.go_on_moving(table, emptying, append, sending),
+        // Who has nothing to do takes no time from those at work.
+        let at_work: Vec<usize> =
+            (0..WORKERS).filter(|&number| self.keeper.workers[number].slab().is_some()).collect();
+        let number = match at_work.len() {
+            some if some > 0 && self.keeper.round.left() == 0 && !self.looks_while_emptied() => {
+                at_work[self.dice.below(some)]
+            }
+            _ => self.dice.below(WORKERS),
+        };
+        let work = std::mem::take(&mut self.keeper.workers[number]);
+        let others = || self.keeper.under_way();
+        if work.slab().is_some() && others().any(|slab| Some(slab) == work.slab()) {
+            return Err(format!("two workers empty one slab: {:?}", work.slab()));
+        }
+        self.beside += u64::from(work.slab().is_some() && others().count() > 0);
+        self.keeper.workers[number] = match work {
+            Work::Idle => self.take_task(table, number)?,
+            work => self.go_on(table, work)?,
         };
         Ok(())
     }
 
-    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<Work, String> {
+    /// A mistake that is planted in the supervisor itself.
+    fn looks_while_emptied(&self) -> bool {
+        self.bug == "looked-while-emptied"
+    }
+
+    /// A worker takes what is to be emptied next. Once all rest, the supervisor looks again.
+    fn take_task(&mut self, table: &Table<'_>, number: usize) -> Result<Work, String> {
+        let may_take = number == 0 || !self.keeper.is_short;
+        if may_take && let Some(task) = self.keeper.round.take(table) {
+            return Ok(match table.fence(task.slab, task.generation) {
+                true => Work::Reading(Emptying::begin(table, task)),
+                false => Work::Idle,
+            });
+        }
+        let is_at_rest = self.keeper.under_way().next().is_none() || self.looks_while_emptied();
+        if is_at_rest && self.keeper.round.left() == 0 {
+            self.go_on_looking(table)?;
+        }
+        Ok(Work::Idle)
+    }
+
+    /// Slabs are made free, and donors forget what they had, while no worker is at work.
+    fn go_on_looking(&mut self, table: &Table<'_>) -> Result<(), String> {
+        self.keeper.look = match std::mem::take(&mut self.keeper.look) {
+            Look::None => Look::Looking(Census::begin(table)),
+            Look::Looking(mut census) => match census.go_on(table, GLANCE) {
+                true => Look::Discarding(self.begin_following(table, census)),
+                false => Look::Looking(census),
+            },
+            Look::Discarding(mut discarding) => match self.discard_some(table, &mut discarding)? {
+                true => Look::Discarding(discarding),
+                false => {
+                    self.follow(table, &discarding.census)?;
+                    Look::None
+                }
+            },
+        };
+        Ok(())
+    }
+
+    fn begin_following(&mut self, table: &Table<'_>, census: Census) -> Discarding {
         census.retire(table);
-        let due = self.keeper.reclaim.due(table, self.now, SWEEP_PATIENCE);
-        self.freed += due.len() as u64;
-        due.into_iter().for_each(|slab| table.free_slab(slab));
-        self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
+        self.begin_discarding(table, census)
+    }
+
+    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
         for &(slab, generation) in &found.lost {
@@ -115,85 +178,14 @@ impl World {
                 lose(table, slot);
             });
         }
-        let Some(task) = found.tasks.first().copied() else { return Ok(Work::Idle) };
-        // Others that are empty are fenced, for the next look to find them so.
-        for empty in found.tasks.iter().filter(|task| task.live == 0) {
-            let _ = table.fence(empty.slab, empty.generation);
+        // Those that are empty are fenced, for the next look to find them so.
+        let (empty, full): (Vec<Task>, Vec<Task>) =
+            found.tasks.iter().copied().partition(|task| task.live == 0);
+        for task in empty {
+            let _ = table.fence(task.slab, task.generation);
         }
-        if !table.fence(task.slab, task.generation) {
-            return Ok(Work::Idle);
-        }
-        let slots = slots_in(table, 0..SLOTS, task.slab, task.generation);
-        Ok(Work::Emptying(Emptying { task, slots, ready: Vec::new() }))
-    }
-
-    fn empty(&mut self, mut emptying: Emptying) -> Work {
-        if emptying.ready.len() < MOST_MOVED
-            && let Some(slot) = emptying.slots.pop()
-        {
-            let reader = Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 };
-            return Work::Reading(emptying, reader);
-        }
-        if emptying.ready.is_empty() {
-            return Work::Idle;
-        }
-        let items = emptying.ready.iter().map(|(item, _)| *item).collect();
-        let append = Append::new(MOVED_STREAM, items, self.dice.next_u64());
-        Work::Moving(emptying, append, None)
-    }
-
-    fn read_for_move(&mut self, table: &Table<'_>, mut emptying: Emptying, mut reader: Reader) -> Work {
-        // Whoever holds the slot may drop it or write to it meanwhile.
-        if table.seat(reader.slot).is_none_or(|seat| seat.slab != emptying.task.slab) {
-            return Work::Emptying(emptying);
-        }
-        match self.read_step(table, &mut reader) {
-            ReadStep::Again if reader.patience < 3 => Work::Reading(emptying, reader),
-            ReadStep::Lost => {
-                lose(table, reader.slot);
-                Work::Emptying(emptying)
-            }
-            // It stays where it is for now.
-            ReadStep::Again | ReadStep::GivenUp => Work::Emptying(emptying),
-            ReadStep::Came(page, seat) => {
-                let item = Item { slot: reader.slot, check: check_of(&page), from: Some(seat) };
-                emptying.ready.push((item, page));
-                Work::Emptying(emptying)
-            }
-        }
-    }
-
-    fn go_on_moving(
-        &mut self,
-        table: &Table<'_>,
-        mut emptying: Emptying,
-        mut append: Append,
-        mut sending: Option<Sending>,
-    ) -> Work {
-        let step = match &mut sending {
-            Some(under_way) => match self.send_one(table, under_way) {
-                None => return Work::Moving(emptying, append, sending),
-                Some(is_stored) => {
-                    sending = None;
-                    append.sent(table, is_stored, !is_stored)
-                }
-            },
-            None => append.step(table, &Self::chooser(table)),
-        };
-        match step {
-            Step::Again | Step::Pause => Work::Moving(emptying, append, sending),
-            Step::Send(what) => {
-                let pages: Vec<Page> = emptying.ready.iter().map(|(_, page)| *page).collect();
-                let left = self.messages(&what, &pages);
-                Work::Moving(emptying, append, Some(Sending { left, has_failed: false }))
-            }
-            Step::Done(Outcome::Stored { pages }) => {
-                self.moved += pages as u64;
-                emptying.ready.drain(..pages);
-                Work::Emptying(emptying)
-            }
-            Step::Done(Outcome::Again | Outcome::NoRoom | Outcome::NoDonor) => Work::Idle,
-        }
+        (self.keeper.round, self.keeper.is_short) = (Round::new(full, MOST_TASKS), found.is_short);
+        Ok(())
     }
 
     /// A donor that leaves forgets the run once nothing is left on it.

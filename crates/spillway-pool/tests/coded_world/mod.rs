@@ -1,7 +1,10 @@
 //! One world of coded pages: its machines, its run, what happens to them, and what must hold.
 
 mod actors;
+mod discards;
 mod keeper;
+mod mover;
+mod reading;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
@@ -11,7 +14,6 @@ use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
-use spillway_pool::slabs::locate::Reading;
 use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
 use spillway_pool::slabs::words::SlabPhase;
@@ -19,6 +21,7 @@ use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
 use keeper::Keeper;
+use reading::{Answer, Connections, Reader};
 
 /// Donors that a world begins with, and with those that may join.
 const FIRST_DONORS: usize = 7;
@@ -26,18 +29,20 @@ const DONORS: usize = 9;
 const DATA: usize = 3;
 const PARITY: usize = 2;
 const PARTS: usize = DATA + PARITY;
-const SLABS: u32 = 15;
+const SLABS: u32 = 12;
 const ROWS: u16 = 6;
 const SLOTS: u32 = 36;
 const DONOR_EXTENTS: u32 = 7;
 const ACTORS: usize = 4;
 const STEPS: u64 = 6000;
 /// A write comes at most so many steps late.
-const MOST_LATE: u64 = 200;
+const MOST_LATE: u64 = 400;
 /// A thread stands still for at most so many steps, and then goes on.
 const MOST_STOPPED: u64 = 200;
 /// After so long nothing comes late any more.
 const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
+/// Who still writes to a slab in which nothing lives is waited for for so long.
+const WRITE_PATIENCE: u64 = 40;
 /// A donor that is away counts as one that comes back for so long.
 const PATIENCE: u64 = 60;
 
@@ -55,8 +60,9 @@ fn page_of(slot: u32, version: u64) -> Page {
 
 fn check_of(page: &Page) -> u32 {
     let words = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| page[at + byte])));
-    let mut dice = Dice::new(words[0] ^ words[1].rotate_left(32));
-    dice.next_u64() as u32 | 1
+    // One after the other: what donors change in both words alike, as two lies may, is to be seen.
+    let first = Dice::new(words[0]).next_u64();
+    Dice::new(first ^ words[1]).next_u64() as u32 | 1
 }
 
 /// How a donor's machine is.
@@ -67,11 +73,16 @@ enum Machine {
     Dead,
 }
 
+/// What a donor does late: it stores a page, or forgets a whole extent.
+enum Deed {
+    Store((u16, u32, u16), Page),
+    Discard(Place),
+}
+
 struct Late {
     at: u64,
     donor: usize,
-    key: (u16, u32, u16),
-    page: Page,
+    deed: Deed,
 }
 
 /// One page on its way to a donor.
@@ -81,14 +92,21 @@ type Message = (usize, Place, u16, Page);
 struct Sending {
     left: Vec<Message>,
     has_failed: bool,
+    /// Parts to which something may come late, a bit each.
+    late: u16,
 }
 
-struct Reader {
-    slot: u32,
-    tried: u16,
-    at: Option<Reading>,
-    came: Vec<(usize, Page)>,
-    patience: u32,
+impl Sending {
+    fn of(left: Vec<Message>) -> Self {
+        Self { left, has_failed: false, late: 0 }
+    }
+}
+
+/// What who sends a page to a donor knows then.
+struct Sent {
+    is_stored: bool,
+    /// Something was sent by a connection that has not answered.
+    may_come_late: bool,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
@@ -112,6 +130,7 @@ pub struct World {
     late: Vec<Late>,
     lives: Vec<u16>,
     actors: Vec<Actor>,
+    connections: Vec<Connections>,
     /// By actor: until when it stands still.
     stopped: [u64; ACTORS],
     keeper: Keeper,
@@ -123,11 +142,20 @@ pub struct World {
     is_settling: bool,
     /// Never more parts of a slab ill than there is parity.
     is_gentle: bool,
+    /// Connections are lost so often that what is written comes twice.
+    sends_twice: bool,
     next_version: u64,
     pub reads: u64,
     pub decoded: u64,
+    pub hedged: u64,
     pub moved: u64,
+    /// Steps of a worker while another was at work too.
+    pub beside: u64,
+    /// Pages that were moved and had to be decoded.
+    pub gathered: u64,
     pub freed: u64,
+    pub discarded: u64,
+    pub compacted: u64,
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
@@ -165,6 +193,7 @@ impl World {
             late: Vec::new(),
             lives: vec![1; DONORS],
             actors: (0..ACTORS).map(|_| Actor::Idle).collect(),
+            connections: (0..ACTORS).map(|_| Connections::new()).collect(),
             stopped: [0; ACTORS],
             keeper: Keeper::default(),
             oracle: BTreeMap::new(),
@@ -172,11 +201,17 @@ impl World {
             bug,
             is_settling: false,
             is_gentle: !seed.is_multiple_of(3),
+            sends_twice: seed % 5 == 2,
             next_version: 1,
             reads: 0,
             decoded: 0,
+            hedged: 0,
             moved: 0,
+            beside: 0,
+            gathered: 0,
             freed: 0,
+            discarded: 0,
+            compacted: 0,
             losses: 0,
             joined: 0,
             left: 0,
@@ -200,7 +235,7 @@ impl World {
         for _ in 0..STEPS {
             self.now += 1;
             self.with_table(|world, table| world.trouble(table));
-            self.land_late();
+            self.with_table(|world, table| world.land_late(table))?;
             match self.dice.below(ACTORS + 5) {
                 actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
                 actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
@@ -224,7 +259,7 @@ impl World {
                 break;
             }
             self.now += 1;
-            self.land_late();
+            self.land_late(table)?;
             let actor = self.dice.below(ACTORS);
             if !matches!(self.actors[actor], Actor::Idle) {
                 self.act(table, actor)?;
@@ -239,8 +274,7 @@ impl World {
         let slots: Vec<u32> = self.oracle.keys().copied().collect();
         for slot in slots {
             self.busy.push(slot);
-            let reader = Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 };
-            self.actors[0] = Actor::Reading(reader);
+            self.actors[0] = Actor::Reading(Reader::of(slot));
             while matches!(self.actors[0], Actor::Reading(_)) {
                 self.act(table, 0)?;
             }
@@ -257,11 +291,10 @@ impl World {
         let mut census = Census::begin(table);
         while !census.go_on(table, SLOTS) {}
         let found = judge(table, &census, self.now, PATIENCE);
-        let endangered: Vec<_> =
-            found.tasks.iter().filter(|task| task.reason == Reason::Endangered).collect();
+        // What is dead is moved away too, and there is an end to it.
         let mut left = String::new();
-        if !endangered.is_empty() {
-            left = format!("endangered: {endangered:?} ");
+        if !found.tasks.is_empty() {
+            left = format!("to be emptied: {:?} ", found.tasks);
         }
         if self.actors.iter().any(|actor| !matches!(actor, Actor::Idle)) {
             left += "somebody is at work ";
@@ -343,29 +376,64 @@ impl World {
         }
     }
 
-    fn land_late(&mut self) {
+    fn land_late(&mut self, table: &Table<'_>) -> Result<(), String> {
         let mut at = 0;
         while at < self.late.len() {
             let due = &self.late[at];
-            if due.at <= self.now && self.machines[due.donor] == Machine::Well {
-                let Late { donor, key, page, .. } = self.late.swap_remove(at);
-                self.memory[donor].insert(key, page);
-            } else {
+            if due.at > self.now || self.machines[due.donor] != Machine::Well {
                 at += 1;
+                continue;
             }
+            match self.late.swap_remove(at) {
+                Late { donor, deed: Deed::Store(key, page), .. } => {
+                    self.may_be_stored(table, donor, key, &page)?;
+                    self.memory[donor].insert(key, page);
+                }
+                Late { deed: Deed::Discard(place), .. } => self.forget_extent(table, place)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes late never comes over a page that counts.
+    fn may_be_stored(
+        &self,
+        table: &Table<'_>,
+        donor: usize,
+        (life, extent, row): (u16, u32, u16),
+        page: &Page,
+    ) -> Result<(), String> {
+        let place = Place { donor: donor as u8, life, extent };
+        let is_hit = |(slot, version): &(&u32, &u64)| {
+            let Some(seat) = table.seat(**slot).filter(|seat| seat.row == row) else { return false };
+            let seen = table.see_slab(seat.slab);
+            let is_there = seen.word.generation == seat.generation && table.is_current(place);
+            let is_free = !self.busy.contains(slot) && page_of(**slot, **version) != *page;
+            is_there && is_free && seen.places[usize::from(seat.part)] == Some(place)
+        };
+        match self.oracle.iter().find(is_hit) {
+            Some((slot, _)) => Err(format!("{page:?} comes late over slot {slot} at {place:?}, row {row}")),
+            None => Ok(()),
         }
     }
 
     /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
     fn serves(&self, place: Place) -> bool {
         let donor = usize::from(place.donor);
-        self.machines[donor] == Machine::Well && self.lives[donor] == place.life
+        let is_mistaken = self.bug == "earlier-part-gathered";
+        self.machines[donor] == Machine::Well && (self.lives[donor] == place.life || is_mistaken)
     }
 
-    fn write_to(&mut self, place: Place, row: u16, page: Page) -> bool {
+    fn write_to(&mut self, place: Place, row: u16, page: Page) -> Sent {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
+            let is_sent_twice = self.sends_twice && !is_lost && !self.is_settling && self.chance(20);
+            if is_sent_twice {
+                // By a connection that was lost, and by another: it comes once more.
+                let at = self.now + MOST_LATE / 2 + self.dice.below(MOST_LATE as usize / 2) as u64;
+                self.late.push(Late { at, donor, deed: Deed::Store(key, page) });
+            }
             match self.dice.below(5) {
                 _ if !is_lost => {
                     self.memory[donor].insert(key, page);
@@ -376,40 +444,43 @@ impl World {
                 1..4 => self.delay(donor, key, page),
                 _ => {}
             }
-            return !is_lost;
+            return Sent { is_stored: !is_lost, may_come_late: is_lost || is_sent_twice };
         }
-        if self.machines[donor] == Machine::Frozen && self.lives[donor] == place.life {
+        // One that is dead, or is there again with nothing, refuses the connection.
+        let is_frozen = self.machines[donor] == Machine::Frozen && self.lives[donor] == place.life;
+        if is_frozen {
             self.delay(donor, key, page);
         }
-        false
+        Sent { is_stored: false, may_come_late: is_frozen }
     }
 
     fn delay(&mut self, donor: usize, key: (u16, u32, u16), page: Page) {
         let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
-        self.late.push(Late { at, donor, key, page });
+        self.late.push(Late { at, donor, deed: Deed::Store(key, page) });
     }
 
     /// `Err` where there is no answer; zeros where the donor holds nothing there.
-    fn read_from(&mut self, place: Place, row: u16) -> Result<Page, ()> {
+    fn read_from(&mut self, place: Place, row: u16) -> Answer {
         if !self.serves(place) || (!self.is_settling && self.chance(60)) {
             return Err(());
         }
         let donor = usize::from(place.donor);
         let mut page = self.memory[donor].get(&(place.life, place.extent, row)).copied().unwrap_or_default();
-        if self.lies[donor] && self.chance(2) {
+        let is_lie = self.lies[donor] && self.chance(2);
+        if is_lie {
             page[self.dice.below(16)] ^= 1 << self.dice.below(8);
         }
-        Ok(page)
+        Ok((page, is_lie))
     }
 
-    /// The page of a row that these others give.
-    fn decode(&self, reading: &Reading, came: &[(usize, Page)]) -> Page {
+    /// The page of a part that these others give, and those that are zeros.
+    fn decode(&self, part: usize, zero_parts: u16, came: &[(usize, Page)]) -> Page {
         let zeros = [0; 16];
         let mut sources: [Option<&[u8]>; MAX_PARTS] = [None; MAX_PARTS];
-        (0..DATA).filter(|part| reading.zeros >> part & 1 == 1).for_each(|part| sources[part] = Some(&zeros));
+        (0..DATA).filter(|part| zero_parts >> part & 1 == 1).for_each(|part| sources[part] = Some(&zeros));
         came.iter().for_each(|(part, page)| sources[*part] = Some(page));
         let mut page = [0; 16];
-        assert!(self.code.decode(&sources[..PARTS], usize::from(reading.seat.part), &mut page));
+        assert!(self.code.decode(&sources[..PARTS], part, &mut page));
         page
     }
 

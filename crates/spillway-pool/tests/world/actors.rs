@@ -145,7 +145,7 @@ impl World {
         match read::choose(table, extent, slot, tried, patience > 0, turn) {
             Found::At(choice) => {
                 self.ask(run, actor, slot, choice);
-                let race = Some(Race::new(extent, choice));
+                let race = Some(Race::new(slot, choice));
                 Ok(Actor::Reading(Reading { race, asked: vec![choice], ..reading }))
             }
             Found::Later if patience < 200 => {
@@ -184,12 +184,12 @@ impl World {
         actor: usize,
         table: &Table<'_>,
         mut reading: Reading,
-        mut race: Race,
+        mut race: Race<read::Choice>,
     ) -> Result<Actor, String> {
         let slot = reading.slot;
         if self.chance(3) {
             let turn = self.dice.below(MAX_COPIES);
-            if let Some(second) = race.ask_another(table, slot, turn) {
+            if let Some(second) = race.ask_another(table, turn) {
                 self.hedged += 1;
                 self.ask(run, actor, slot, second);
                 reading.asked.push(second);
@@ -210,8 +210,9 @@ impl World {
         }
         match race.answered(table, by, answer.is_ok()) {
             Verdict::Wait => Ok(Actor::Reading(Reading { race: Some(race), ..reading })),
-            Verdict::Failed { tried } => {
-                Ok(Actor::Reading(Reading { race: None, tried: reading.tried | tried, ..reading }))
+            Verdict::Failed => {
+                let tried = reading.tried | race.tried();
+                Ok(Actor::Reading(Reading { race: None, tried, ..reading }))
             }
             Verdict::Taken { by, left } => {
                 if let Some(left) = left {

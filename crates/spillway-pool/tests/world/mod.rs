@@ -14,7 +14,7 @@ use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::read;
 use spillway_pool::rebuild::Rebuild;
 use spillway_pool::round::Round;
-use spillway_pool::survey::{Sweep, left_on, survey};
+use spillway_pool::survey::{Sweep, Task, left_on, survey};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::{Condition, DonorWord, Phase, Place};
 use spillway_pool::write::Write;
@@ -74,7 +74,7 @@ enum Actor {
 struct Reading {
     slot: u32,
     tried: u8,
-    race: Option<Race>,
+    race: Option<Race<read::Choice>>,
     /// Of which copies an answer is awaited.
     asked: Vec<read::Choice>,
     patience: u32,
@@ -117,7 +117,7 @@ struct Run {
     connections: Vec<Connections>,
     repairs: Vec<Repair>,
     /// What the last look has found to be made anew.
-    round: Round,
+    round: Round<Task>,
     chooser: Option<Rc<Chooser>>,
     sweep: Sweep,
     /// What each slot must hold.

@@ -133,17 +133,27 @@ fn takes_enough(spec: &StoreSpec, address: &Address, key: &RunKey, until: Instan
 
 /// Opens the export in one process, as [`StoreSpec::open`] says.
 pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
-    open_patiently(spec, parts, run_token, target(spec)?.1)
+    open_by(spec, parts, run_token, |pool| pool)
 }
 
-/// The same with another patience than the specification's, by which the donor knows the run.
-pub(crate) fn open_patiently(
+/// The same with another patience than the specification's, by which the donor knows the run; and as one of
+/// several: what it has, others have too.
+pub(crate) fn open_one_of_several(
     spec: &StoreSpec,
     parts: SharedParts,
     run_token: &str,
     patience: Patience,
 ) -> Result<Arc<dyn Store>, StoreError> {
-    let (export, _) = target(spec)?;
+    open_by(spec, parts, run_token, |pool| pool.one_of_several(patience))
+}
+
+fn open_by(
+    spec: &StoreSpec,
+    parts: SharedParts,
+    run_token: &str,
+    with: impl FnOnce(Pool) -> Pool,
+) -> Result<Arc<dyn Store>, StoreError> {
+    let (export, patience) = target(spec)?;
     let address = match known_address(spec, run_token) {
         Some(address) => address,
         // Looking up names is not for the inside of somebody else's process.
@@ -159,9 +169,8 @@ pub(crate) fn open_patiently(
     };
     let key = RunKey::derive(run_token, &spec.to_string());
     let (uri, export) = (spec.to_string(), export.to_owned());
-    Ok(Arc::new(NbdStore {
-        pool: Arc::new(Pool::new(uri, parts.capacity_slots, address, export, key, patience)),
-    }))
+    let pool = Pool::new(uri, parts.capacity_slots, address, export, key, patience);
+    Ok(Arc::new(NbdStore { pool: Arc::new(with(pool)) }))
 }
 
 /// Tells the donor that `spec` names to drop the export that `spec` names, with all it holds.

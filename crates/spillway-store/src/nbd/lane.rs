@@ -23,6 +23,10 @@ pub(super) struct NbdLane {
     posted: Option<Posted>,
     /// Writes that were posted.
     writes: Option<Batch>,
+    /// Each request of the last call was answered by the one connection that it was sent by.
+    has_answered: bool,
+    /// What could not be posted as a whole may have been sent in part.
+    is_partly_sent: bool,
     input: Box<[u8]>,
 }
 
@@ -44,7 +48,8 @@ enum Posted {
 
 impl NbdLane {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, posted: None, writes: None, input: vec![0; INPUT_BYTES].into_boxed_slice() }
+        let input = vec![0; INPUT_BYTES].into_boxed_slice();
+        Self { pool, posted: None, writes: None, has_answered: true, is_partly_sent: false, input }
     }
 
     fn max_run_pages(&self) -> usize {
@@ -62,8 +67,13 @@ impl NbdLane {
         pages: &mut Pages<'_, '_>,
         Batch { order, runs, start }: &mut Batch,
     ) -> Result<(), StoreError> {
-        let Self { pool, input, .. } = self;
+        let Self { pool, input, has_answered: is_answered, .. } = self;
+        // Until it is so.
+        let was_answered = std::mem::replace(is_answered, false);
+        let mut is_sent_once = true;
         if let Some(error) = pool.given_up() {
+            // Nothing was sent, but what is posted.
+            *is_answered = was_answered && start.is_none();
             return Err(error.clone());
         }
         let Patience { timeout, reconnect } = pool.patience;
@@ -71,12 +81,18 @@ impl NbdLane {
         let mut effort = Effort::of(reconnect, None);
         let mut patience = Silences::new(timeout);
         let mut start = start.take();
-        let mut pause = FIRST_PAUSE;
+        let mut pause = pool.first_pause();
         loop {
             let open = open_runs(runs);
             let (connection, sent) = match start.take() {
                 Some((connection, sent)) => (connection.resumed(), sent),
-                None => (Pool::take(pool, &effort)?, None),
+                None => {
+                    let taken = Pool::take(pool, &effort);
+                    if taken.is_err() {
+                        *is_answered = was_answered && is_sent_once;
+                    }
+                    (taken?, None)
+                }
             };
             let epoch = sent.as_ref().map_or_else(|| pool.next_epoch(), |sent| sent.epoch);
             let exchange = Exchange::new(&connection, pages, order, runs, epoch, input);
@@ -96,6 +112,7 @@ impl NbdLane {
                 Ok(()) => {
                     connection.give_back();
                     pool.tell_answer();
+                    *is_answered = was_answered && is_sent_once;
                     return Ok(());
                 }
                 Err(Interruption::Left) => connection.abandon(),
@@ -106,17 +123,19 @@ impl NbdLane {
                 }
                 Err(Interruption::Lost(reason)) => {
                     drop(connection);
+                    pool.note_loss();
                     // A server that answers something before it hangs up gets the full time again.
                     if has_answered || effort.lost.is_none() {
-                        (effort, pause) = (Effort::of(reconnect, Some(reason)), FIRST_PAUSE);
+                        (effort, pause) = (Effort::of(reconnect, Some(reason)), pool.first_pause());
                     }
                     if effort.give_up_at <= Instant::now() {
                         return Err(pool.fail(effort.lost.unwrap_or_default()));
                     }
                     sleep(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                 }
             }
+            is_sent_once = false;
         }
     }
 
@@ -142,6 +161,7 @@ impl NbdLane {
 
     /// The same for a batch of which a part may be sent already.
     fn finish(&mut self, pages: &mut Pages<'_, '_>, mut batch: Batch) -> Vec<Result<(), StoreError>> {
+        self.has_answered = !std::mem::take(&mut self.is_partly_sent);
         let mut outcomes = vec![Ok(()); batch.order.len()];
         let mut ended = self.exchange(pages, &mut batch);
         // A full server refuses a request as a whole, though some of its pages may have a place already.
@@ -178,8 +198,10 @@ impl NbdLane {
         let (order, mut runs) = plan(&pages, self.max_run_pages(), self.pool.limit_slots());
         let epoch = self.pool.next_epoch();
         let exchange = Exchange::new(&connection, &mut pages, &order, &mut runs, epoch, &mut self.input);
-        // Where that fails, who reads takes another connection.
-        let sent = exchange.post().ok()?;
+        // Where that fails, who reads or writes takes another connection.
+        let sent = exchange.post();
+        self.is_partly_sent |= sent.is_err();
+        let sent = sent.ok()?;
         Some(Batch { order, runs, start: Some((connection.parked(), Some(sent))) })
     }
 
@@ -276,10 +298,15 @@ impl Lane for NbdLane {
     }
 
     fn discard(&mut self, slots: &[u32]) {
+        self.has_answered = true;
         if self.has(ExportFlags::SEND_TRIM) {
             // Failure is not an error: the slots can be reused.
             let _ = self.transact(&mut Pages::Discard(slots), MAX_TRIM_PAGES);
         }
+    }
+
+    fn has_answered(&self) -> bool {
+        self.has_answered
     }
 }
 

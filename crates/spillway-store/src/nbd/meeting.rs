@@ -60,8 +60,9 @@ impl Meeting {
     /// Has the relay connect to the server. The server's greeting comes next.
     pub fn knock(&self, attempt: Attempt) -> Result<Wire, ConnectError> {
         let wire = Wire::by_unix(&unix_address(self.address())?, attempt).map_err(|error| match error {
-            ConnectError::Unreachable(reason) => {
-                ConnectError::Unreachable(format!("the run's relay for TLS is gone: {reason}"))
+            // Not the server: whether that is there, nobody knows.
+            ConnectError::Unreachable(_) | ConnectError::NobodyListens => {
+                ConnectError::Unreachable(format!("the run's relay for TLS is gone: {error}"))
             }
             other => other,
         })?;
@@ -103,6 +104,7 @@ pub fn encode_failure(error: &ConnectError) -> Vec<u8> {
         ConnectError::Silent(_) => (3, ""),
         ConnectError::Mute(_) => (4, ""),
         ConnectError::Refused(text) => (5, text.as_str()),
+        ConnectError::NobodyListens => (6, ""),
         // None of these comes before NBD's options do.
         ConnectError::AnotherServer | ConnectError::Lost | ConnectError::Absent => (1, ""),
     };
@@ -127,6 +129,7 @@ fn decode_failure(kind: u8, text: &str, waited: Duration) -> ConnectError {
         2 => ConnectError::NoWay(waited),
         3 => ConnectError::Silent(waited),
         4 => ConnectError::Mute(waited),
+        6 => ConnectError::NobodyListens,
         _ => ConnectError::Refused(text.to_owned()),
     }
 }
@@ -156,6 +159,7 @@ mod tests {
             ConnectError::NoWay(waited),
             ConnectError::Silent(waited),
             ConnectError::Mute(waited),
+            ConnectError::NobodyListens,
             ConnectError::Refused("the server's certificate has expired".into()),
         ] {
             let bytes = encode_failure(&error);

@@ -23,7 +23,7 @@ mod relay;
 mod standing;
 
 pub use client::{drop_export, end, open, prepare};
-pub(crate) use client::{known_address, let_relays_start, need_relay, open_patiently, prepare_sized};
+pub(crate) use client::{known_address, let_relays_start, need_relay, open_one_of_several, prepare_sized};
 pub(crate) use pool::sleep;
 pub use spillway_nbd::run_standing::RunStanding;
 pub use standing::{Door, drain, runs, standing};

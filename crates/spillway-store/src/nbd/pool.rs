@@ -55,6 +55,8 @@ pub(super) struct Pool {
     /// By which the donor knows that a connection is the run's.
     pub key: RunKey,
     pub patience: Patience,
+    /// What it has can be had elsewhere too: it is not waited for where it has surely ended.
+    is_one_of_several: bool,
     /// Why one of the lanes has given the server up: the others need not find out by waiting once more.
     given_up: OnceLock<StoreError>,
     features: OnceLock<Features>,
@@ -146,6 +148,7 @@ impl Pool {
             export,
             key,
             patience,
+            is_one_of_several: false,
             given_up: OnceLock::new(),
             features: OnceLock::new(),
             listener: OnceLock::new(),
@@ -156,6 +159,16 @@ impl Pool {
             is_probing: AtomicBool::new(false),
             is_claimant: AtomicBool::new(false),
         }
+    }
+
+    /// With this patience, and let go as soon as nobody listens there any more.
+    pub fn one_of_several(self, patience: Patience) -> Self {
+        Self { patience, is_one_of_several: true, ..self }
+    }
+
+    /// Before the first attempt to connect anew.
+    pub fn first_pause(&self) -> Duration {
+        if self.is_one_of_several { Duration::ZERO } else { FIRST_PAUSE }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -219,6 +232,10 @@ impl Pool {
                 Place::Wait => self.wait_for_another(TURN),
                 Place::ToOpen => match self.connect(effort.since.elapsed(), effort.give_up_at) {
                     Ok(connection) => return Ok(connection),
+                    // A donor that is started anew there has nothing of what it had.
+                    Err(error @ ConnectError::NobodyListens) if self.is_one_of_several => {
+                        return Err(self.fail(effort.reason(&error)));
+                    }
                     Err(error) => {
                         refusal = self.note_refusal(&error);
                         if refusal.is_none() {
@@ -357,6 +374,17 @@ impl Pool {
         drop(state);
         // Who waited for it as a busy one is to look again.
         self.came_back.notify_all();
+    }
+
+    /// A connection was lost: where the pages can be had elsewhere, others that lie idle are not tried one
+    /// after the other, which were lost with it if the server has ended.
+    pub fn note_loss(&self) {
+        if self.is_one_of_several {
+            let mut state = self.state();
+            let idle = std::mem::take(&mut state.idle);
+            state.open = state.open.saturating_sub(idle.len());
+            drop(state);
+        }
     }
 
     /// A borrowed connection is of no more use.
@@ -543,9 +571,17 @@ mod tests {
 
     /// To a server that has died, with one connection that was opened before, and lent.
     fn pool_with_one(uri: &str, patience: Patience) -> (Arc<Pool>, Lent) {
+        lend_one(dead_server(uri, patience))
+    }
+
+    fn dead_server(uri: &str, patience: Patience) -> Pool {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let key = RunKey::derive("token", uri);
-        let pool = Arc::new(Pool::new(uri.into(), 8, Address::Tcp(nobody), "e".into(), key, patience));
+        Pool::new(uri.into(), 8, Address::Tcp(nobody), "e".into(), key, patience)
+    }
+
+    fn lend_one(pool: Pool) -> (Arc<Pool>, Lent) {
+        let pool = Arc::new(pool);
         pool.state().open = 1;
         let (socket, _) = UnixStream::pair().unwrap();
         let lent = Lent::new(&pool, Connection::over(OwnedFd::from(socket)));
@@ -579,6 +615,30 @@ mod tests {
         for pool in [one, other] {
             let state = pool.state();
             assert_eq!((state.open, state.parked), (0, 0));
+        }
+    }
+
+    #[test]
+    fn one_of_several_is_let_go_as_soon_as_nobody_listens_there() {
+        let patience = Patience { timeout: 10 * SOON, reconnect: 10 * SOON };
+        let (pool, _busy) = lend_one(dead_server("nbd://x/", patience).one_of_several(patience));
+        let outcome = taking(&pool).recv_timeout(SOON).expect("it waits for one that is dead");
+        assert!(matches!(outcome, Err(StoreError::Gone { .. })), "{outcome:?}");
+        assert!(pool.given_up().is_some());
+    }
+
+    #[test]
+    fn idle_connections_of_one_of_several_go_with_one_that_was_lost() {
+        let patience = Patience { timeout: SOON, reconnect: SOON };
+        for is_one_of_several in [true, false] {
+            let pool = dead_server("nbd://x/", patience);
+            let pool = if is_one_of_several { pool.one_of_several(patience) } else { pool };
+            let (pool, lent) = lend_one(pool);
+            lent.give_back();
+            pool.note_loss();
+            // One that is taken, and not given back, is none any more.
+            assert_eq!(pool.is_without_connection(), is_one_of_several);
+            assert_eq!(pool.take_idle().is_none(), is_one_of_several);
         }
     }
 

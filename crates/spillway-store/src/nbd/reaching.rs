@@ -26,6 +26,9 @@ pub enum ConnectError {
     /// The server cannot be reached, or hung up: trying again may help.
     #[error("{0}")]
     Unreachable(String),
+    /// Nobody listens there: whoever did has ended, or has not begun. Trying again may help.
+    #[error("cannot connect: {}", Errno::CONNREFUSED)]
+    NobodyListens,
     /// The server hung up before the export was open: it has no room, or ends.
     #[error("the server closed the connection")]
     TurnedAway,
@@ -62,7 +65,12 @@ impl ConnectError {
     pub fn is_final(&self) -> bool {
         !matches!(
             self,
-            Self::Unreachable(_) | Self::TurnedAway | Self::NoWay(_) | Self::Silent(_) | Self::Mute(_)
+            Self::Unreachable(_)
+                | Self::NobodyListens
+                | Self::TurnedAway
+                | Self::NoWay(_)
+                | Self::Silent(_)
+                | Self::Mute(_)
         )
     }
 }
@@ -139,7 +147,10 @@ pub struct Wire {
 }
 
 fn unreachable(errno: Errno) -> ConnectError {
-    ConnectError::Unreachable(format!("cannot connect: {errno}"))
+    match errno {
+        Errno::CONNREFUSED => ConnectError::NobodyListens,
+        errno => ConnectError::Unreachable(format!("cannot connect: {errno}")),
+    }
 }
 
 /// The address of a Unix socket, or why it is none.

@@ -1,38 +1,23 @@
-//! Workers that make copies anew, several at the same time, each another extent's: while one waits for a
-//! donor to give, another waits for one to take.
+//! Workers that make copies anew, each another extent's.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::bits::{Bits, slots_of};
-use spillway_pool::pace::{MOST_WORKERS, Pace};
 use spillway_pool::placement::Dice;
 use spillway_pool::rebuild::{CHUNK_SLOTS, End, Moved, Rebuild, Step};
 use spillway_pool::round::Round;
-use spillway_pool::survey::{drop_surplus, place_for};
+use spillway_pool::survey::{Task, drop_surplus, place_for};
 use spillway_pool::words::{Condition, Place};
 
+use super::crew::{Crew, Turn};
 use super::donor_lanes::{DonorLanes, slot_at};
 use super::shared::{Purpose, now_ms};
 use super::site::Site;
 use crate::{ReadRequest, StoreError, WriteRequest};
-
-/// Copies that are made at the same time: enough that a donor's answer is never what all wait for, few enough
-/// that donors serve others between two of their requests.
-const WORKERS: usize = 4;
-const _: () = assert!(WORKERS <= MOST_WORKERS);
-
-/// The workers, and what they share.
-pub(super) struct Crew {
-    site: Arc<Site>,
-    workers: Vec<Copier>,
-    pace: Mutex<Pace>,
-    /// The clock of the pace.
-    since: Instant,
-}
 
 /// What came of a round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,59 +28,37 @@ pub(super) struct Made {
     pub(super) without_place: usize,
 }
 
-/// What the workers of one round share.
+/// What a worker does its part of a round with.
 struct Under<'a> {
-    site: &'a Site,
-    round: &'a Round,
-    pace: &'a Mutex<Pace>,
-    since: Instant,
-    copies: AtomicUsize,
-    without_place: AtomicUsize,
+    turn: Turn<'a>,
+    round: &'a Round<Task>,
+    copies: &'a AtomicUsize,
+    without_place: &'a AtomicUsize,
 }
 
 /// One of the workers.
-struct Copier {
-    number: usize,
+pub(super) struct Copier {
     lanes: DonorLanes,
     pages: Vec<Page>,
     dice: Dice,
 }
 
-impl Crew {
-    pub(super) fn new(site: &Arc<Site>) -> Self {
-        let worker = |number: usize| Copier {
-            number,
-            lanes: DonorLanes::new(Arc::clone(&site.shared)),
-            pages: vec![[0; PAGE_SIZE]; CHUNK_SLOTS],
-            dice: Dice::new(now_ms() ^ ((number as u64) << 48)),
-        };
-        Self {
-            site: Arc::clone(site),
-            workers: (0..WORKERS).map(worker).collect(),
-            pace: Mutex::new(Pace::new(site.shared.spec.rebuild.bytes())),
-            since: Instant::now(),
-        }
-    }
+/// Workers that make copies.
+pub(super) fn copiers(site: &Arc<Site>) -> Crew<Copier> {
+    Crew::new(site, |number| Copier {
+        lanes: DonorLanes::new(Arc::clone(&site.shared)),
+        pages: vec![[0; PAGE_SIZE]; CHUNK_SLOTS],
+        dice: Dice::new(now_ms() ^ ((number as u64) << 48)),
+    })
+}
 
-    /// Makes the copies of a round, and returns when all workers are done with it.
-    pub(super) fn make(&mut self, round: &Round) -> Made {
-        let Self { site, workers, pace, since } = self;
-        let none = || AtomicUsize::new(0);
-        let (copies, without_place) = (none(), none());
-        let shared = Under { site, round, pace, since: *since, copies, without_place };
-        let under = &shared;
-        let Some((first, others)) = workers.split_first_mut() else { return Made::default() };
-        std::thread::scope(|scope| {
-            for other in others.iter_mut().take(round.tasks().saturating_sub(1)) {
-                let builder = std::thread::Builder::new().name("pool copy".to_owned());
-                // Where no thread can be had, there are fewer workers.
-                let _ = builder.spawn_scoped(scope, move || other.work(under));
-            }
-            first.work(under);
-        });
-        let Under { copies, without_place, .. } = shared;
-        Made { copies: copies.into_inner(), without_place: without_place.into_inner() }
-    }
+/// Makes the copies of a round, and returns when all workers are done with it.
+pub(super) fn make(crew: &mut Crew<Copier>, round: &Round<Task>) -> Made {
+    let (copies, without_place) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    crew.work(round.tasks(), |worker, turn| {
+        worker.work(&Under { turn, round, copies: &copies, without_place: &without_place });
+    });
+    Made { copies: copies.into_inner(), without_place: without_place.into_inner() }
 }
 
 /// Drops copies of an extent that are too many. A donor that leaves forgets them at once, so it is seen how
@@ -116,47 +79,13 @@ pub(super) fn drop_copies(site: &Site, lanes: &mut DonorLanes, extent: u32) {
     }
 }
 
-impl Under<'_> {
-    fn now_us(&self) -> u64 {
-        self.since.elapsed().as_micros() as u64
-    }
-
-    /// Whether a worker may begin another copy: those that it does not begin the first one makes.
-    fn may_begin(&self, worker: usize) -> bool {
-        let reads = self.site.shared.table().reads();
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        pace.may_begin(worker, self.now_us(), reads)
-    }
-
-    /// Rests for as long as others come first. False where all is over.
-    fn rest(&self, worker: usize) -> bool {
-        while !self.site.is_over() {
-            let reads = self.site.shared.table().reads();
-            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            let rest_us = pace.rest_us(worker, self.now_us(), reads);
-            drop(pace);
-            if rest_us == 0 {
-                return true;
-            }
-            crate::nbd::sleep(Duration::from_micros(rest_us));
-        }
-        false
-    }
-
-    fn note_copied(&self, worker: usize, bytes: u64, took: Duration) {
-        self.site.count_copied(bytes);
-        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        pace.copied(worker, bytes, took.as_micros() as u64, self.now_us());
-    }
-}
-
 impl Copier {
     fn work(&mut self, under: &Under<'_>) {
-        let table = under.site.shared.table();
-        while under.may_begin(self.number)
+        let table = under.turn.site.shared.table();
+        while under.turn.may_begin()
             && let Some(task) = under.round.take(&table)
         {
-            if under.site.is_over() {
+            if under.turn.site.is_over() {
                 return;
             }
             let chooser = self.lanes.chooser();
@@ -164,7 +93,7 @@ impl Copier {
                 Some((copy, place)) => {
                     let end = self.rebuild(under, Rebuild::new(task.extent, copy, place));
                     under.copies.fetch_add(usize::from(end == End::Whole), Ordering::Relaxed);
-                    drop_copies(under.site, &mut self.lanes, task.extent);
+                    drop_copies(under.turn.site, &mut self.lanes, task.extent);
                 }
                 None => {
                     under.without_place.fetch_add(1, Ordering::Relaxed);
@@ -174,12 +103,12 @@ impl Copier {
     }
 
     fn rebuild(&mut self, under: &Under<'_>, mut rebuild: Rebuild) -> End {
-        let table = under.site.shared.table();
+        let table = under.turn.site.shared.table();
         loop {
             match rebuild.step(&table) {
                 Step::Again => {}
                 Step::Move { from, to, slots } => {
-                    let may_go_on = under.rest(self.number);
+                    let may_go_on = under.turn.rest();
                     let moved =
                         if may_go_on { self.copy(under, from, to, &slots) } else { Moved::NotWritten };
                     rebuild.copied(&table, moved);
@@ -198,7 +127,9 @@ impl Copier {
         if !self.write(under, to, &slots) {
             return Moved::NotWritten;
         }
-        under.note_copied(self.number, (slots.len() * PAGE_SIZE) as u64, begin.elapsed());
+        let bytes = (slots.len() * PAGE_SIZE) as u64;
+        under.turn.site.count_copied(bytes);
+        under.turn.note_copied(bytes, begin.elapsed());
         Moved::All
     }
 
@@ -213,7 +144,7 @@ impl Copier {
         lane.read(&mut batch);
         let is_gone = batch.iter().any(|request| matches!(request.outcome, Err(StoreError::Gone { .. })));
         if is_gone {
-            under.site.shared.complain(usize::from(from.donor), way.word(), Condition::Down);
+            under.turn.site.shared.complain(usize::from(from.donor), way.word(), Condition::Down);
         }
         batch.iter().all(|request| request.outcome.is_ok())
     }
@@ -227,7 +158,7 @@ impl Copier {
             .collect();
         lane.write(&mut batch);
         let outcomes = batch.iter().map(|request| &request.outcome);
-        let _ = under.site.shared.note_written(usize::from(to.donor), way.word(), outcomes);
+        let _ = under.turn.site.shared.note_written(usize::from(to.donor), way.word(), outcomes);
         batch.iter().all(|request| request.outcome.is_ok())
     }
 }

@@ -8,12 +8,14 @@
 //! | `donor_lanes` | a thread's lanes to the donors |
 //! | `lane` | reads, and what is waited for |
 //! | `part` | one donor's part of a read, and what is asked of another where that one is silent |
+//! | `silence` | how long an answer is waited for before another is asked, and who answers first |
 //! | `writes` | writes and discards |
 //! | `site` | what the supervisor's threads share |
 //! | `care` | the supervisor's threads |
 //! | `watcher` | one asks a donor how it is |
 //! | `rebuilder` | one has lost copies made anew, and those of donors that leave moved |
-//! | `copier` | its workers |
+//! | `copier` | what its workers do |
+//! | `crew` | workers beside each other, and their pace |
 //! | `newcomers` | one learns of donors that come |
 //! | `spill` | the last resort: a file for what donors have no room for |
 //! | `spill_watch` | one looks after it |
@@ -24,12 +26,14 @@ mod begin;
 mod care;
 mod coded;
 mod copier;
+mod crew;
 mod donor_lanes;
 mod lane;
 mod newcomers;
 mod part;
 mod rebuilder;
 mod shared;
+mod silence;
 mod site;
 mod spill;
 mod spill_watch;

@@ -1,11 +1,9 @@
 //! One donor's part of a read. Where that donor is silent for longer than is usual for it, another copy is
 //! asked too, and the first good answer counts; the connection by which the other may still come is closed.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::hedge::{Race, Verdict};
 use spillway_pool::read::{Choice, still_counts};
@@ -13,10 +11,7 @@ use spillway_pool::words::Condition;
 
 use super::donor_lanes::{DonorLanes, slot_at};
 use super::shared::Purpose;
-use crate::{Lane, ReadRequest, StoreError};
-
-/// Who has not waited for so long has found the answer there, and does not know since when.
-const WAITED: Duration = Duration::from_micros(10);
+use crate::{ReadRequest, StoreError};
 
 /// What became of a page of a part.
 #[derive(Clone, Copy)]
@@ -83,20 +78,6 @@ impl DonorLanes {
         part.iter().zip(came).map(outcome).collect()
     }
 
-    /// Waits for the answer to what was sent for, as long as is usual for the donor; whether it is silent for
-    /// longer.
-    fn is_silent(&self, donor: usize, since: Instant, is_fresh: bool) -> bool {
-        let table = self.shared.table();
-        let usual = Duration::from_micros(table.hedge_after_us(donor));
-        let Some(socket) = self.known_lane(donor, Purpose::Read).and_then(Lane::posted) else { return false };
-        let begin = Instant::now();
-        let is_silent = await_any(&[socket], usual.saturating_sub(since.elapsed())).is_none();
-        if is_fresh || is_silent || begin.elapsed() >= WAITED {
-            table.note_answer(donor, since.elapsed().as_micros() as u64);
-        }
-        is_silent
-    }
-
     /// Asks another copy for a part of which the donor is silent. `None` where none can be asked: the donor
     /// is waited for.
     fn race(
@@ -114,12 +95,12 @@ impl DonorLanes {
         if part.iter().any(|(index, by)| extent_of(batch[*index].slot) != extent || *by != first) {
             return None;
         }
-        let mut race = Race::new(extent, first);
-        let second = race.ask_another(&table, slot, turn_of(extent))?;
+        let mut race = Race::new(slot, first);
+        let second = race.ask_another(&table, turn_of(extent))?;
         let own: Vec<u32> =
             part.iter().map(|(index, _)| slot_at(second.place.extent, batch[*index].slot)).collect();
         self.post_part(donor_of(second), &own);
-        let order = match self.is_overtaken(first, second, since) {
+        let order = match self.is_overtaken(donor_of(first), &[donor_of(second)], since) {
             true => [second, first],
             false => [first, second],
         };
@@ -128,32 +109,14 @@ impl DonorLanes {
             let came = self.fetch(donor_of(by), batch, &own);
             match race.answered(&table, by, came.iter().all(|came| *came)) {
                 Verdict::Taken { by, left } => {
-                    if let Some(left) = left
-                        && let Some(lane) = self.same_lane(donor_of(left), Purpose::Read)
-                    {
-                        lane.leave_posted();
-                    }
+                    self.leave(left.into_iter().map(donor_of));
                     return Some(vec![Came::By(by); part.len()]);
                 }
                 Verdict::Wait => {}
-                Verdict::Failed { tried } => return Some(vec![Came::Not(tried); part.len()]),
+                Verdict::Failed => break,
             }
         }
         Some(vec![Came::Not(race.tried()); part.len()])
-    }
-
-    /// Waits for either of two donors; whether the second is the one to hear first.
-    fn is_overtaken(&self, first: Choice, second: Choice, since: Instant) -> bool {
-        let most = Duration::from_micros(self.shared.table().silence_us(donor_of(first)));
-        let socket = |of: Choice| self.known_lane(donor_of(of), Purpose::Read).and_then(Lane::posted);
-        match (socket(first), socket(second)) {
-            // There is no connection to the second yet: it is asked by the one that is opened for it.
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(first), Some(second)) => {
-                await_any(&[first, second], most.saturating_sub(since.elapsed())) == Some(1)
-            }
-        }
     }
 
     /// Reads pages of one donor, or fetches those that were sent for; says which came.
@@ -175,21 +138,5 @@ impl DonorLanes {
         let came: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
         shared.table().count_fetched(donor, came.iter().filter(|came| **came).count() as u64);
         came
-    }
-}
-
-/// Waits for so long until one of the sockets can be read from; which, by number. What cannot be waited for
-/// counts as the first.
-fn await_any(sockets: &[BorrowedFd<'_>], timeout: Duration) -> Option<usize> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    let mut polled: Vec<PollFd<'_>> =
-        sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();
-    match poll(&mut polled, Some(&timeout)) {
-        Ok(0) => None,
-        Ok(_) => polled.iter().position(|socket| !socket.revents().is_empty()),
-        Err(_) => Some(0),
     }
 }

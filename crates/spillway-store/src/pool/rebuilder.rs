@@ -10,7 +10,8 @@ use spillway_pool::round::Round;
 use spillway_pool::survey::{Survey, Sweep, forget_rebuilds, left_on, survey};
 use spillway_pool::words::Condition;
 
-use super::copier::{Crew, Made, drop_copies};
+use super::copier::{Copier, Made, copiers, drop_copies, make};
+use super::crew::Crew;
 use super::donor_lanes::DonorLanes;
 use super::shared::now_ms;
 use super::site::{Found, Site};
@@ -38,7 +39,7 @@ enum Told {
 pub(super) struct Rebuilder {
     site: Arc<Site>,
     lanes: DonorLanes,
-    crew: Crew,
+    crew: Crew<Copier>,
     dice: Dice,
     sweep: Sweep,
     swept: Instant,
@@ -66,7 +67,7 @@ impl Rebuilder {
 
     fn new(site: Arc<Site>) -> Self {
         let lanes = DonorLanes::new(Arc::clone(&site.shared));
-        let crew = Crew::new(&site);
+        let crew = copiers(&site);
         Self {
             site,
             lanes,
@@ -118,7 +119,7 @@ impl Rebuilder {
         if round.tasks() > 0 {
             self.copying_since.get_or_insert_with(Instant::now);
         }
-        let made = self.crew.make(&round);
+        let made = make(&mut self.crew, &round);
         if site.is_over() {
             return false;
         }

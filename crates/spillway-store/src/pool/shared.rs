@@ -202,7 +202,7 @@ impl Shared {
             reason: format!("donor {} has no address", self.name(donor)),
         };
         let spec = self.donor_spec(donor).ok_or_else(no_address)?;
-        let store = crate::nbd::open_patiently(spec, parts, &token, patience)?;
+        let store = crate::nbd::open_one_of_several(spec, parts, &token, patience)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         Ok(Way { store, number, word, opened: Instant::now() })
     }

@@ -1,27 +1,28 @@
 //! Looks after coded pages: empties slabs that are hurt, whose donors leave, or of which much is dead, and
-//! makes slabs free of which nothing lives.
+//! makes slabs free of which nothing lives. Which slabs, and how many of them, is the business of
+//! [`spillway_pool::slabs::census`]. Slabs are made free, and donors forget what they had, while no worker
+//! empties one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_pool::EXTENT_SLOTS;
-use spillway_pool::pace::Pace;
-use spillway_pool::slabs::append::Item;
-use spillway_pool::slabs::census::{Census, Findings, Reason, Task, domains_with_room, judge};
-use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
-use spillway_pool::slabs::room::MOVED_STREAM;
+use spillway_core::page::PAGE_SIZE;
+use spillway_pool::slabs::census::{
+    Census, Findings, Reason, Task, domains_that_stay, judge, parts_for_moves,
+};
+use spillway_pool::slabs::reclaim::parts_left_on;
 use spillway_pool::words::Condition;
 
-use super::check::Checker;
+use super::discards::Discards;
+use super::emptying::{Bounds, Donors, Emptied, Emptying, Key, donors_of, key_of, movers};
 use super::lane::code_of;
+use super::mover::Mover;
 use super::news::News;
-use super::reads::{Reader, Reads, slot_of};
-use super::writes::{Writes, Written};
-use crate::pool::shared::{Purpose, now_ms};
+use crate::pool::crew::Crew;
+use crate::pool::donor_lanes::DonorLanes;
+use crate::pool::shared::now_ms;
 use crate::pool::site::{Found, Site};
-use crate::{ReadRequest, StoreError};
 
 /// How often it is asked whether there is something to do.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -31,45 +32,28 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const LOOK_SHARE: u32 = 50;
 /// A donor that is away counts as one that comes back for so long.
 const AWAY_PATIENCE_MS: u64 = 2_000;
-/// Memory of a donor that nobody names is free after so long.
-const SWEEP_PATIENCE_MS: u64 = 30_000;
-const SWEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Slabs that are emptied between two looks.
-const MOST_TASKS: usize = 8;
-/// Pages that are moved at once.
-const MOST_MOVED: usize = 64;
+/// Slabs that are emptied between two looks, or one of so many, if their time suffices: the numbers of all
+/// that lives in them take some memory. Looks are rarer where there are many slabs.
+const MOST_TASKS: usize = 256;
+const TASKS_OF: usize = 64;
 /// A slab that could not be emptied is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// What was said of room that is to come holds for so long: longer than from one look to the next, whatever
+/// a donor makes the supervisor wait for.
+const ROOM_COMING_MS: u64 = 10_000;
 /// Slots that are looked at between two looks whether all is over.
 const GLANCE: u32 = 1 << 20;
 
 pub(crate) struct Keeper {
     site: Arc<Site>,
-    reads: Reads,
-    writes: Writes,
-    checker: Checker,
-    pages: Vec<Page>,
-    pace: Pace,
-    /// When the clock of the pace was 0.
-    began: Instant,
-    reclaim: Reclaim,
+    lanes: DonorLanes,
+    crew: Crew<Mover>,
+    discards: Discards,
     news: News,
-    swept: Instant,
     next_look: Instant,
     asked_for_room: u64,
     /// Slabs, in their generation, that could not be emptied, and when that was.
-    stuck: HashMap<(u32, u32), Instant>,
-}
-
-/// How emptying a slab went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Emptied {
-    /// Nothing lives in it.
-    Wholly,
-    /// Pages are left that cannot be had.
-    PartlyLost,
-    /// There is no room for its pages.
-    NoRoom,
+    stuck: HashMap<Key, Instant>,
 }
 
 /// What who looks after the pool is told of the run's pages.
@@ -91,18 +75,12 @@ impl Keeper {
     pub(crate) fn of(site: &Arc<Site>) -> Option<Self> {
         let shared = Arc::clone(&site.shared);
         let code = code_of(&shared).ok()?;
-        let pace = Pace::new(shared.spec.rebuild.bytes());
         Some(Self {
             site: Arc::clone(site),
-            checker: Checker::of_run(&shared.token),
-            reads: Reads::new(shared, code.clone(), Reader::Keeper),
-            writes: Writes::new(code, MOVED_STREAM),
-            pages: vec![[0; PAGE_SIZE]; MOST_MOVED],
-            pace,
-            began: Instant::now(),
-            reclaim: Reclaim::default(),
+            lanes: DonorLanes::new(shared),
+            crew: movers(site, &code),
+            discards: Discards::new(),
             news: News::new(Arc::clone(site)),
-            swept: Instant::now(),
             next_look: Instant::now(),
             asked_for_room: 0,
             stuck: HashMap::new(),
@@ -115,16 +93,31 @@ impl Keeper {
     }
 
     fn tick(&mut self) {
-        let asked = self.site.shared.table().asked_for_room();
-        let is_hurried = std::mem::replace(&mut self.asked_for_room, asked) != asked;
+        let is_hurried = self.is_asked_for_room();
         if !is_hurried && Instant::now() < self.next_look {
             return;
         }
+        let mut has_more = self.look(is_hurried);
+        while has_more {
+            let is_hurried = self.is_asked_for_room();
+            has_more = self.look(is_hurried);
+        }
+    }
+
+    /// Whether somebody has asked for room since it was seen last.
+    fn is_asked_for_room(&mut self) -> bool {
+        let asked = self.site.shared.table().asked_for_room();
+        std::mem::replace(&mut self.asked_for_room, asked) != asked
+    }
+
+    /// Looks once, and does what follows until the next look is due; whether that is at once.
+    fn look(&mut self, is_hurried: bool) -> bool {
         let begin = Instant::now();
-        let Some(census) = self.look_over() else { return };
+        let Some(census) = self.look_over() else { return false };
         let rest = LOOK_PERIOD.max(begin.elapsed() * LOOK_SHARE);
-        self.follow(&census, is_hurried);
+        let has_more = self.follow(&census, is_hurried, rest);
         self.next_look = Instant::now() + rest;
+        has_more
     }
 
     /// Counts what lives; `None` where all is over.
@@ -139,55 +132,34 @@ impl Keeper {
         (!self.site.is_over()).then_some(census)
     }
 
-    fn follow(&mut self, census: &Census, is_hurried: bool) {
+    fn follow(&mut self, census: &Census, is_hurried: bool, time: Duration) -> bool {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         self.news.begin();
         census.retire(&table);
-        self.make_free();
+        self.discards.make_free(&site, &mut self.lanes);
+        let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
+        table.set_room_coming(if found.is_room_coming { now_ms() + ROOM_COMING_MS } else { 0 });
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
-        let is_stuck = self.empty_some(&found, is_hurried);
+        let Emptied { is_stuck, has_more, .. } = self.empty_some(&found, is_hurried, donors, time);
+        // What waits for what is dead to be cleared away waits for no donor.
+        let is_stuck = is_stuck && !found.is_whole_room_coming;
         self.news.tell(&found, is_stuck);
         self.see_off(is_stuck);
         self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
+        has_more
     }
 
-    /// Makes slabs free in which nothing lives. A donor that leaves forgets its parts at once, so it is seen
-    /// how far that is; nobody reads there any more.
-    fn make_free(&mut self) {
-        let site = Arc::clone(&self.site);
-        let table = site.shared.table();
-        for slab in self.reclaim.due(&table, now_ms(), SWEEP_PATIENCE_MS) {
-            for place in table.see_slab(slab).places.into_iter().flatten() {
-                let donor = usize::from(place.donor);
-                let is_there = table.is_current(place) && table.donor(donor).condition == Condition::Up;
-                if !table.is_leaving(donor) || !is_there {
-                    continue;
-                }
-                let Ok((lane, way)) = self.reads.lanes.lane(donor, Purpose::Write) else { continue };
-                let slots: Vec<u32> = (0..EXTENT_SLOTS as u16).map(|row| slot_of(place, row)).collect();
-                lane.discard(&slots);
-                if way.store.is_given_up() {
-                    site.shared.complain(donor, way.word(), Condition::Down);
-                }
-            }
-            table.free_slab(slab);
-        }
-        if self.swept.elapsed() >= SWEEP_PERIOD {
-            let _ = self.reclaim.sweep(&table, now_ms(), SWEEP_PATIENCE_MS);
-            self.swept = Instant::now();
-        }
-    }
-
-    /// Empties the slabs that need it most; true where there is no room for what is in danger.
-    fn empty_some(&mut self, found: &Findings, is_hurried: bool) -> bool {
+    /// Empties the slabs that need it most, for so long. Slabs that are emptied for what is dead in them are
+    /// left for later where donors are not as they were.
+    fn empty_some(&mut self, found: &Findings, is_hurried: bool, donors: Donors, time: Duration) -> Emptied {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         let is_tried = |task: &&Task| {
-            let since = self.stuck.get(&(task.slab, task.generation));
+            let since = self.stuck.get(&key_of(task));
             since.is_none_or(|since| since.elapsed() >= TRY_AGAIN)
         };
         let (empty, full): (Vec<Task>, Vec<Task>) =
@@ -198,129 +170,22 @@ impl Keeper {
         }
         let chosen: Vec<Task> = full
             .into_iter()
-            .take(MOST_TASKS)
+            .take(MOST_TASKS.max(table.slabs() as usize / TASKS_OF))
             .filter(|task| table.fence(task.slab, task.generation))
             .collect();
-        let mut slots = self.slots_of(&chosen);
-        let is_short = is_hurried || found.is_short;
-        for task in chosen {
-            if site.is_over() {
-                return false;
-            }
-            let key = (task.slab, task.generation);
-            let own = slots.remove(&key).unwrap_or_default();
-            let is_urgent = is_short && task.reason == Reason::Sparse;
-            match self.empty(&own, task, is_urgent) {
-                Emptied::Wholly => {}
-                Emptied::PartlyLost => drop(self.stuck.insert(key, Instant::now())),
-                Emptied::NoRoom => return task.reason == Reason::Endangered,
-            }
-        }
-        false
-    }
-
-    /// The slots whose pages are in these slabs.
-    fn slots_of(&self, tasks: &[Task]) -> HashMap<(u32, u32), Vec<u32>> {
-        let table = self.site.shared.table();
-        let mut slots: HashMap<(u32, u32), Vec<u32>> =
-            tasks.iter().map(|task| ((task.slab, task.generation), Vec::new())).collect();
-        if !tasks.is_empty() {
-            for slot in 0..table.slots() {
-                let Some(seat) = table.seat(slot) else { continue };
-                if let Some(own) = slots.get_mut(&(seat.slab, seat.generation)) {
-                    own.push(slot);
-                }
-            }
-        }
-        slots
-    }
-
-    /// Moves the pages of a slab that was fenced to others.
-    fn empty(&mut self, slots: &[u32], task: Task, is_urgent: bool) -> Emptied {
-        let site = Arc::clone(&self.site);
-        let table = site.shared.table();
-        let mut is_whole = true;
-        for slots in slots.chunks(MOST_MOVED) {
-            if site.is_over() {
-                return Emptied::NoRoom;
-            }
-            let begin = Instant::now();
-            // What was dropped or written anew since is not there any more.
-            let is_there = |slot: &&u32| table.seat(**slot).is_some_and(|seat| seat.slab == task.slab);
-            let slots: Vec<u32> = slots.iter().filter(is_there).copied().collect();
-            let (items, numbers) = self.read(&slots);
-            is_whole &= items.len() == slots.len();
-            match self.move_all(items, &numbers) {
-                Written::Stored(count) => {
-                    let bytes = (count * PAGE_SIZE) as u64;
-                    if task.reason == Reason::Endangered {
-                        self.news.moved_bytes += bytes;
-                        site.count_copied(bytes);
-                    }
-                    if !is_urgent {
-                        self.rest(bytes, begin.elapsed());
-                    }
-                }
-                Written::Again | Written::NoRoom | Written::NoDonor => return Emptied::NoRoom,
-            }
-        }
-        if is_whole { Emptied::Wholly } else { Emptied::PartlyLost }
-    }
-
-    /// Rests after it has moved so many bytes, for as long as others come first.
-    fn rest(&mut self, moved_bytes: u64, took: Duration) {
-        let site = Arc::clone(&self.site);
-        let table = site.shared.table();
-        let now_us = |since: Instant| since.elapsed().as_micros() as u64;
-        self.pace.copied(0, moved_bytes, took.as_micros() as u64, now_us(self.began));
-        while !site.is_over() {
-            match self.pace.rest_us(0, now_us(self.began), table.reads()) {
-                0 => return,
-                rest_us => crate::nbd::sleep(Duration::from_micros(rest_us)),
-            }
-        }
-    }
-
-    /// Reads pages; those that came right, and where they are in [`Self::pages`].
-    fn read(&mut self, slots: &[u32]) -> (Vec<Item>, Vec<usize>) {
-        let mut batch: Vec<ReadRequest<'_>> = slots
-            .iter()
-            .zip(&mut self.pages)
-            .map(|(&slot, page)| ReadRequest { slot, page, outcome: Ok(()) })
-            .collect();
-        self.reads.last.clear();
-        let open = Reads::all(&batch);
-        self.reads.read(&mut batch, open);
-        let outcomes: Vec<Result<(), StoreError>> =
-            batch.into_iter().map(|request| request.outcome).collect();
-        let mut items = Vec::with_capacity(slots.len());
-        let mut numbers = Vec::with_capacity(slots.len());
-        for (number, (&slot, outcome)) in slots.iter().zip(outcomes).enumerate() {
-            let how = self.reads.last.iter().find(|(of, _)| *of == slot);
-            let (Ok(()), Some((_, reading))) = (outcome, how) else { continue };
-            let check = self.checker.check(&self.pages[number]);
-            items.push(Item { slot, check, from: Some(reading.seat) });
-            numbers.push(number);
-        }
-        (items, numbers)
-    }
-
-    fn move_all(&mut self, mut items: Vec<Item>, mut numbers: &[usize]) -> Written {
-        let mut moved = 0;
-        let mut failures = 0;
-        while !items.is_empty() {
-            let pages: Vec<&Page> = numbers.iter().map(|&number| &self.pages[number]).collect();
-            match self.writes.append(&mut self.reads.lanes, items.clone(), &pages) {
-                Written::Stored(count) => {
-                    moved += count;
-                    items.drain(..count);
-                    numbers = &numbers[count..];
-                }
-                Written::Again if failures < 3 && !self.site.is_over() => failures += 1,
-                other => return other,
-            }
-        }
-        Written::Stored(moved)
+        let emptying = Emptying::new(&table, chosen);
+        let bounds = Bounds {
+            // What went before, as discards may, is not taken from it: something is moved after each look.
+            until: Instant::now() + time,
+            is_short: is_hurried || found.is_short,
+            is_urgent: is_hurried || found.is_urgent,
+            asked_for_room: self.asked_for_room,
+            donors,
+        };
+        let emptied = emptying.work(&mut self.crew, &bounds);
+        self.news.moved_bytes += emptied.saved_bytes;
+        self.stuck.extend(emptied.stuck.iter().map(|key| (*key, Instant::now())));
+        emptied
     }
 
     /// Ends the part of donors in the run that leave it, once nothing is left on them.
@@ -348,9 +213,10 @@ impl Keeper {
         }
     }
 
-    /// Whether pages of a donor that leaves can have all their parts on others.
+    /// Whether pages of a donor that leaves can have all their parts on others, now or a moment later.
     fn has_room_elsewhere(&self) -> bool {
         let table = self.site.shared.table();
-        domains_with_room(&table) >= table.wanted_copies()
+        let is_coming = table.is_room_coming(now_ms()) && domains_that_stay(&table) >= table.wanted_copies();
+        is_coming || parts_for_moves(&table) >= table.wanted_copies()
     }
 }

@@ -7,7 +7,7 @@ use spillway_pool::code::Code;
 use spillway_pool::slabs::room::FRESH_STREAMS;
 
 use super::check::Checker;
-use super::reads::{Posted, Reader, Reads};
+use super::reads::{Posted, Reads};
 use super::writes::Writes;
 use crate::pool::shared::Shared;
 use crate::{Lane, ReadRequest, StoreError, WriteRequest};
@@ -39,7 +39,7 @@ impl CodedLane {
         // Processes differ too: each begins elsewhere.
         let turn = LANES.fetch_add(1, Ordering::Relaxed) + std::process::id() as usize;
         let writes = Writes::new(code.clone(), turn % FRESH_STREAMS);
-        Ok(Self { reads: Reads::new(shared, code, Reader::Program), writes, checker, posted: None })
+        Ok(Self { reads: Reads::new(shared, code), writes, checker, posted: None })
     }
 }
 

@@ -34,6 +34,11 @@ pub(super) struct News {
     told_no_room: u32,
 }
 
+/// Whether what is in danger waits for a donor that went a moment ago, or for room that is being made.
+fn is_awaited(found: &Findings) -> bool {
+    found.awaited_bytes > 0 || found.is_whole_room_coming
+}
+
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -81,7 +86,7 @@ impl News {
                 let moved = mebibytes(std::mem::take(&mut self.moved_bytes));
                 self.site.tell(&format!("pool: all pages have {parts} parts again ({moved} were moved)"));
             }
-        } else if (is_stuck || !has_tasks) && self.told == Told::InDanger {
+        } else if (is_stuck || (!has_tasks && !is_awaited(found))) && self.told == Told::InDanger {
             self.told = Told::Stuck;
             self.site.tell(&format!(
                 "pool: {} of pages stay with fewer than {parts} parts: no other donor that can be reached \

@@ -1,22 +1,23 @@
-//! Reading coded pages: each from the donor that has it, or decoded from others where that one is away,
+//! Reading coded pages: each from the donor that has it, or decoded from others where that one is away, slow,
 //! silent or gives it wrong. All donors are asked before any of them is waited for.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::around::locate_quick;
 use spillway_pool::code::Code;
-use spillway_pool::slabs::locate::{Found, Reading, donors_of_slot, locate, still_counts};
+use spillway_pool::slabs::locate::{Found, Reading, donors_of_slot, still_counts};
 use spillway_pool::slabs::room::MAX_PARTS;
 use spillway_pool::table::Table;
-use spillway_pool::words::{Condition, Place};
+use spillway_pool::words::Place;
 
 use super::check::Checker;
 use crate::nbd::sleep;
 use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::{Purpose, Shared, now_ms};
-use crate::{Event, ReadRequest, StoreError};
+use crate::{Event, ReadRequest};
 
 /// Pauses between attempts while too few donors of a page answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -24,23 +25,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Most pages that are read to decode others of them, at once.
 const MOST_SOURCES: usize = 256;
 
-/// Who reads, and with what patience.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
-    /// A program's thread, which waits for its pages and knows them by their seals.
-    Program,
-    /// The supervisor, which comes again, and knows pages by their checks alone.
-    Keeper,
-}
-
 /// What one thread reads with.
 pub(super) struct Reads {
     pub(super) lanes: DonorLanes,
     code: Code,
     checker: Checker,
-    reader: Reader,
     /// Pages of which others are decoded.
-    sources: Vec<Page>,
+    pub(super) sources: Vec<Page>,
     /// How the pages of the last batch were read that came.
     pub(super) last: Vec<(u32, Reading)>,
 }
@@ -53,25 +44,27 @@ pub(super) struct Open {
 }
 
 /// A page that is being read.
-struct Asked {
-    open: Open,
-    reading: Reading,
+pub(super) struct Asked {
+    pub(super) open: Open,
+    pub(super) reading: Reading,
     /// Where its sources begin.
-    first_source: usize,
+    pub(super) first_source: usize,
     /// Parts that did not come.
-    failed: u16,
+    pub(super) failed: u16,
 }
 
 /// One page that some donor is asked for.
-struct Want {
-    asked: usize,
-    part: usize,
-    place: Place,
+pub(super) struct Want {
+    /// For which of the pages that are being read.
+    pub(super) asked: usize,
+    pub(super) part: usize,
+    pub(super) place: Place,
+    pub(super) row: u16,
     /// Where it goes to: none where it is the page itself.
-    source: Option<usize>,
+    pub(super) source: Option<usize>,
 }
 
-static ZEROS: Page = [0; PAGE_SIZE];
+pub(super) static ZEROS: Page = [0; PAGE_SIZE];
 
 /// The slot of a row on a part's donor.
 pub(super) fn slot_of(place: Place, row: u16) -> u32 {
@@ -79,17 +72,10 @@ pub(super) fn slot_of(place: Place, row: u16) -> u32 {
 }
 
 impl Reads {
-    pub(super) fn new(shared: Arc<Shared>, code: Code, reader: Reader) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, code: Code) -> Self {
         let checker = Checker::of_run(&shared.token);
         let lanes = DonorLanes::new(shared);
-        Self { lanes, code, checker, reader, sources: Vec::new(), last: Vec::new() }
-    }
-
-    fn purpose(&self) -> Purpose {
-        match self.reader {
-            Reader::Program => Purpose::Read,
-            Reader::Keeper => Purpose::Write,
-        }
+        Self { lanes, code, checker, sources: Vec::new(), last: Vec::new() }
     }
 
     pub(super) fn all(batch: &[ReadRequest<'_>]) -> Vec<Open> {
@@ -110,7 +96,7 @@ impl Reads {
             waiting.retain(|page| {
                 let donors = donors_of_slot(&shared.table(), batch[page.index].slot);
                 let until_ms = shared.waits_until_for(&donors, since_ms);
-                let is_over = (at_last && self.reader == Reader::Keeper) || now >= until_ms;
+                let is_over = now >= until_ms;
                 if is_over {
                     batch[page.index].outcome = Err(shared.parts_out_of_reach(&donors));
                 } else {
@@ -147,7 +133,7 @@ impl Reads {
         let (mut asked, mut again, mut sources) = (Vec::new(), Vec::new(), 0);
         for page in open {
             let request = &mut batch[page.index];
-            match locate(&table, request.slot, page.tried, at_last) {
+            match locate_quick(&table, request.slot, page.tried, at_last) {
                 Found::At(_) if sources + MAX_PARTS > MOST_SOURCES => again.push(page),
                 Found::At(reading) => {
                     let first_source = sources;
@@ -161,94 +147,82 @@ impl Reads {
                 }
             }
         }
-        self.fetch(&table, batch, &mut asked, false);
+        self.fetch(batch, &mut asked, None);
         for asked in asked {
             again.extend(self.look_at(&table, batch, &asked));
         }
         again
     }
 
-    /// Has donors send what is asked for. `is_posted` where they were sent the questions before.
-    fn fetch(
+    /// Has donors send what is asked for. `posted` says since when they are at it, if they were sent the
+    /// questions before.
+    fn fetch(&mut self, batch: &mut [ReadRequest<'_>], asked: &mut [Asked], posted: Option<Instant>) {
+        let wants = wants(asked);
+        let mut used = wants.iter().filter(|want| want.source.is_some()).count();
+        self.sources.resize(used.max(self.sources.len()), ZEROS);
+        let since = posted.unwrap_or_else(|| {
+            let now = Instant::now();
+            self.post_to_all(&wants);
+            now
+        });
+        // Who is silent is heard last: the others, who may be asked in its place, have answered by then.
+        let mut silent = Vec::new();
+        for group in by_donor(&wants) {
+            match self.lanes.is_silent(donor_of(group), since, posted.is_none()) {
+                true => silent.push(group),
+                false => _ = self.hear(batch, asked, group),
+            }
+        }
+        for group in silent {
+            if !self.race(batch, asked, group, (since, &mut used)) {
+                self.hear(batch, asked, group);
+            }
+        }
+    }
+
+    /// Sends every donor its questions.
+    pub(super) fn post_to_all(&mut self, wants: &[Want]) {
+        for group in by_donor(wants) {
+            let slots: Vec<u32> = group.iter().map(|want| slot_of(want.place, want.row)).collect();
+            self.lanes.post_at(group[0].place, Purpose::Read, &slots);
+        }
+    }
+
+    /// Hears the answers of donors, and notes what did not come; whether all did.
+    pub(super) fn hear(
         &mut self,
-        table: &Table<'_>,
         batch: &mut [ReadRequest<'_>],
         asked: &mut [Asked],
-        is_posted: bool,
-    ) {
-        let wants = wants(asked);
-        let needed = wants.iter().filter(|want| want.source.is_some()).count();
-        self.sources.resize(needed.max(self.sources.len()), ZEROS);
-        let mut sources = std::mem::take(&mut self.sources);
-        {
-            let mut own: Vec<Option<&mut Page>> =
-                batch.iter_mut().map(|request| Some(&mut *request.page)).collect();
-            let mut others: Vec<Option<&mut Page>> = sources.iter_mut().map(Some).collect();
-            let groups: Vec<&[Want]> =
-                wants.chunk_by(|one, next| one.place.donor == next.place.donor).collect();
-            let slot = |asked: &[Asked], want: &Want| slot_of(want.place, asked[want.asked].reading.seat.row);
-            if groups.len() > 1 && !is_posted {
-                for group in &groups {
-                    if let Some(lane) = self.lane_of(group[0].place) {
-                        let slots: Vec<u32> = group.iter().map(|want| slot(asked, want)).collect();
-                        lane.post_reads(&slots);
-                    }
-                }
-            }
-            let is_posted = is_posted || groups.len() > 1;
-            for group in groups {
-                let mut requests: Vec<ReadRequest<'_>> = Vec::with_capacity(group.len());
-                for want in group {
-                    let page = match want.source {
-                        Some(source) => others[source].take(),
-                        None => own[asked[want.asked].open.index].take(),
-                    };
-                    let Some(page) = page else { continue };
-                    requests.push(ReadRequest { slot: slot(asked, want), page, outcome: Ok(()) });
-                }
-                let came = self.read_of(table, group[0].place, &mut requests, is_posted);
-                for (want, came) in group.iter().zip(came) {
-                    asked[want.asked].failed |= u16::from(!came) << want.part;
-                }
+        wants: &[Want],
+    ) -> bool {
+        let mut is_good = true;
+        for group in by_donor(wants) {
+            let came = self.pages_of(batch, asked, group);
+            for (want, came) in group.iter().zip(came) {
+                asked[want.asked].failed |= u16::from(!came) << want.part;
+                is_good &= came;
             }
         }
-        self.sources = sources;
+        is_good
     }
 
-    /// This thread's lane to the donor of a place, in the life of the place.
-    fn lane_of(&mut self, place: Place) -> Option<&mut Box<dyn crate::Lane>> {
-        let purpose = self.purpose();
-        let (lane, way) = self.lanes.lane(usize::from(place.donor), purpose).ok()?;
-        (way.word().life == place.life).then_some(lane)
-    }
-
-    /// Reads pages of one donor; says which came.
-    fn read_of(
-        &mut self,
-        table: &Table<'_>,
-        place: Place,
-        requests: &mut [ReadRequest<'_>],
-        is_posted: bool,
-    ) -> Vec<bool> {
-        let (shared, donor) = (Arc::clone(&self.lanes.shared), usize::from(place.donor));
-        let purpose = self.purpose();
-        let none = vec![false; requests.len()];
-        let Ok((lane, way)) = self.lanes.lane(donor, purpose) else { return none };
-        if way.word().life != place.life {
-            return none;
+    /// Hears one donor's answer; says which pages came.
+    fn pages_of(&mut self, batch: &mut [ReadRequest<'_>], asked: &[Asked], group: &[Want]) -> Vec<bool> {
+        let mut own: Vec<Option<&mut Page>> =
+            batch.iter_mut().map(|request| Some(&mut *request.page)).collect();
+        let has_sources = group.iter().any(|want| want.source.is_some());
+        let sources = if has_sources { &mut self.sources[..] } else { &mut [] };
+        let mut sources: Vec<Option<&mut Page>> = sources.iter_mut().map(Some).collect();
+        let mut requests: Vec<ReadRequest<'_>> = Vec::with_capacity(group.len());
+        for want in group {
+            let page = match want.source {
+                Some(source) => sources[source].take(),
+                None => own[asked[want.asked].open.index].take(),
+            };
+            let Some(page) = page else { return vec![false; group.len()] };
+            requests.push(ReadRequest { slot: slot_of(want.place, want.row), page, outcome: Ok(()) });
         }
-        if is_posted {
-            lane.complete_reads(requests);
-        } else {
-            lane.read(requests);
-        }
-        if requests.iter().any(|request| matches!(request.outcome, Err(StoreError::Gone { .. }))) {
-            let condition = if purpose == Purpose::Read { Condition::Suspect } else { Condition::Down };
-            shared.complain(donor, way.word(), condition);
-        }
-        let came: Vec<bool> = requests.iter().map(|request| request.outcome.is_ok()).collect();
-        table.count_fetched(donor, came.iter().filter(|came| **came).count() as u64);
-        came
+        self.lanes.fetch_at(group[0].place, Purpose::Read, &mut requests)
     }
 
     /// What has come of a page: it is done, or is to be asked for anew.
@@ -256,16 +230,14 @@ impl Reads {
         let Asked { open, reading, failed, .. } = asked;
         let request = &mut batch[open.index];
         let again = |tried: u16| Some(Open { tried, ..*open });
-        if *failed != 0 {
-            return again(open.tried | failed);
-        }
         if !still_counts(table, request.slot, reading) {
             return again(0);
         }
-        let wrong = match reading.is_direct() {
-            true => self.is_wrong(table, reading, usize::from(reading.seat.part), request.page),
-            false => self.decode(table, asked, request.page),
-        };
+        if *failed != 0 {
+            return again(open.tried | failed);
+        }
+        // A page that was read itself is known by its seal.
+        let wrong = if reading.is_direct() { None } else { self.decode(table, asked, request.page) };
         if let Some(part) = wrong {
             table.hurt(reading.seat);
             return again(open.tried | 1 << part);
@@ -275,11 +247,9 @@ impl Reads {
         None
     }
 
-    /// Of a page that was read itself: its part, where it is not what was written.
-    fn is_wrong(&self, table: &Table<'_>, reading: &Reading, part: usize, page: &Page) -> Option<usize> {
-        let is_looked_at = self.reader == Reader::Keeper || !reading.is_direct();
-        let check = || table.check(reading.seat.slab, part, reading.seat.row);
-        (is_looked_at && self.checker.check(page) != check()).then_some(part)
+    /// Whether a page of a part is not what was written.
+    fn is_wrong(&self, table: &Table<'_>, reading: &Reading, part: usize, page: &Page) -> bool {
+        self.checker.check(page) != table.check(reading.seat.slab, part, reading.seat.row)
     }
 
     /// Decodes a page; the part that is not what was written, if one is.
@@ -290,14 +260,15 @@ impl Reads {
         (0..data).filter(|part| reading.zeros >> part & 1 == 1).for_each(|part| rows[part] = Some(&ZEROS));
         for (number, (part, _)) in reading.parts().enumerate() {
             let source = &self.sources[first_source + number];
-            if part < data && self.is_wrong(table, reading, part, source).is_some() {
+            if part < data && self.is_wrong(table, reading, part, source) {
                 return Some(part);
             }
             rows[part] = Some(source);
         }
         let own = usize::from(reading.seat.part);
-        if self.code.decode(&rows[..self.code.parts()], own, page) {
-            self.is_wrong(table, reading, own, page)?;
+        let is_decoded = self.code.decode(&rows[..self.code.parts()], own, page);
+        if is_decoded && !self.is_wrong(table, reading, own, page) {
+            return None;
         }
         // The pages are right, so some parity is not.
         Some(reading.parts().map(|(part, _)| part).find(|part| *part >= data).unwrap_or(own))
@@ -310,28 +281,23 @@ impl Reads {
         let mut asked = Vec::new();
         for (index, &slot) in slots.iter().enumerate() {
             // What cannot be sent for at once is sent for at completion.
-            if let Found::At(reading) = locate(&table, slot, 0, false)
+            if let Found::At(reading) = locate_quick(&table, slot, 0, false)
                 && reading.is_direct()
             {
                 let open = Open { index, tried: 0 };
                 asked.push(Asked { open, reading, first_source: 0, failed: 0 });
             }
         }
-        for group in wants(&asked).chunk_by(|one, next| one.place.donor == next.place.donor) {
-            let own: Vec<u32> =
-                group.iter().map(|want| slot_of(want.place, asked[want.asked].reading.seat.row)).collect();
-            if let Some(lane) = self.lane_of(group[0].place) {
-                lane.post_reads(&own);
-            }
-        }
-        Posted { slots: slots.to_vec(), asked }
+        let since = Instant::now();
+        self.post_to_all(&wants(&asked));
+        Posted { slots: slots.to_vec(), asked, since }
     }
 
     /// Fetches what was posted, and reads what does not come so.
     pub(super) fn complete(&mut self, mut posted: Posted, batch: &mut [ReadRequest<'_>]) {
         let shared = Arc::clone(&self.lanes.shared);
         let table = shared.table();
-        self.fetch(&table, batch, &mut posted.asked, true);
+        self.fetch(batch, &mut posted.asked, Some(posted.since));
         let mut open = Self::all(batch);
         for asked in &posted.asked {
             open.retain(|page| page.index != asked.open.index);
@@ -345,19 +311,47 @@ impl Reads {
 pub(super) struct Posted {
     pub(super) slots: Vec<u32>,
     asked: Vec<Asked>,
+    since: Instant,
 }
 
 /// What each donor is asked for, donor by donor.
 fn wants(asked: &[Asked]) -> Vec<Want> {
-    let mut wants = Vec::new();
-    for (number, page) in asked.iter().enumerate() {
-        let is_direct = page.reading.is_direct();
-        for (at, (part, place)) in page.reading.parts().enumerate() {
-            let source = (!is_direct).then_some(page.first_source + at);
-            wants.push(Want { asked: number, part, place, source });
-        }
-    }
+    let pages = || asked.iter().enumerate();
+    let mut wants: Vec<Want> = pages()
+        .flat_map(|(number, page)| {
+            let first_source = (!page.reading.is_direct()).then_some(page.first_source);
+            wants_of(&page.reading, number, first_source)
+        })
+        .collect();
+    sort_by_donor(&mut wants);
+    wants
+}
+
+/// What is read for one page, whose sources begin there if it is decoded.
+pub(super) fn wants_of(
+    reading: &Reading,
+    asked: usize,
+    first_source: Option<usize>,
+) -> impl Iterator<Item = Want> + use<> {
+    let reading = *reading;
+    let row = reading.seat.row;
+    let parts: Vec<(usize, Place)> = reading.parts().collect();
+    parts.into_iter().enumerate().map(move |(at, (part, place))| {
+        let source = first_source.map(|first| first + at);
+        Want { asked, part, place, row, source }
+    })
+}
+
+pub(super) fn sort_by_donor(wants: &mut [Want]) {
     // Stable, so pages of one donor stay in the order of the batch.
     wants.sort_by_key(|want| want.place.donor);
-    wants
+}
+
+/// What is asked of each donor.
+pub(super) fn by_donor(wants: &[Want]) -> impl Iterator<Item = &[Want]> {
+    wants.chunk_by(|one, next| one.place.donor == next.place.donor)
+}
+
+pub(super) fn donor_of(group: &[Want]) -> usize {
+    group.first().map_or(0, |want| usize::from(want.place.donor))
 }

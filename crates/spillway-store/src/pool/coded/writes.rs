@@ -14,12 +14,14 @@ use super::reads::slot_of;
 use crate::nbd::sleep;
 use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::{Purpose, Shared, Way, now_ms};
-use crate::{Event, StoreError, WriteRequest};
+use crate::{Event, Patience, StoreError, WriteRequest};
 
 /// Before another look at a slab that somebody is making.
 const MAKING_PAUSE: Duration = Duration::from_millis(1);
 /// Before another look for room, or for donors.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How soon somebody who waits for room is told so.
+const TELL_AFTER: Duration = Duration::from_secs(2);
 
 static ZEROS: Page = [0; PAGE_SIZE];
 
@@ -46,6 +48,7 @@ pub(super) enum Written {
 
 /// What one donor is sent.
 struct Part<'a> {
+    number: usize,
     place: Place,
     pages: Vec<WriteRequest<'a>>,
     /// The way by which it was posted.
@@ -77,8 +80,8 @@ impl Writes {
                     append.step(&table, &lanes.chooser())
                 }
                 Step::Send(sending) => {
-                    let (is_stored, may_come_late) = self.send(lanes, &sending, pages);
-                    append.sent(&table, is_stored, may_come_late)
+                    let (is_stored, late) = self.send(lanes, &sending, pages);
+                    append.sent(&table, is_stored, late)
                 }
                 Step::Done(Outcome::Stored { pages }) => return Written::Stored(pages),
                 Step::Done(Outcome::Again) => return Written::Again,
@@ -88,12 +91,12 @@ impl Writes {
         }
     }
 
-    /// Sends every donor its part, then waits for all of them. Whether all have it; and if not, whether it
-    /// may come late.
-    fn send(&mut self, lanes: &mut DonorLanes, sending: &Sending, pages: &[&Page]) -> (bool, bool) {
+    /// Sends every donor its part, then waits for all of them. Whether all have it; and the parts, a bit
+    /// each, to which it may come late, or once more.
+    fn send(&mut self, lanes: &mut DonorLanes, sending: &Sending, pages: &[&Page]) -> (bool, u16) {
         let shared = Arc::clone(&lanes.shared);
         if !self.compute(sending, pages) {
-            return (false, false);
+            return (false, 0);
         }
         let mut parts = self.parts(sending, pages);
         for part in &mut parts {
@@ -106,8 +109,8 @@ impl Writes {
                 part.way = Some(way);
             }
         }
-        let (mut is_stored, mut may_come_late) = (true, false);
-        for Part { place, mut pages, way } in parts {
+        let (mut is_stored, mut late) = (true, 0);
+        for Part { number, place, mut pages, way } in parts {
             let donor = usize::from(place.donor);
             let posted = way.and_then(|way| Some((lanes.same_lane(donor, Purpose::Write)?, way)));
             let Some((lane, way)) = posted else {
@@ -115,16 +118,16 @@ impl Writes {
                 continue;
             };
             lane.complete_writes(&mut pages);
+            // It has come by another connection, maybe, and comes once more by the first.
+            late |= u16::from(!lane.has_answered()) << number;
             let stored = pages.iter().filter(|page| page.outcome.is_ok()).count();
             shared.table().count_written(donor, stored as u64);
-            if stored < pages.len() {
-                (is_stored, may_come_late) = (false, true);
-            }
+            is_stored &= stored == pages.len();
             if pages.iter().any(|page| matches!(page.outcome, Err(StoreError::Gone { .. }))) {
                 shared.complain(donor, way.word(), Condition::Down);
             }
         }
-        (is_stored, may_come_late)
+        (is_stored, late)
     }
 
     /// Computes the parity of each row; false where it could not.
@@ -147,11 +150,10 @@ impl Writes {
     fn parts<'a>(&'a self, sending: &Sending, pages: &[&'a Page]) -> Vec<Part<'a>> {
         let (data, parity) = (self.code.data(), self.code.parts() - self.code.data());
         let request = |place, row, page| WriteRequest { slot: slot_of(place, row), page, outcome: Ok(()) };
-        let mut parts: Vec<Option<Part<'a>>> = sending
-            .places
-            .iter()
-            .map(|place| place.map(|place| Part { place, pages: Vec::new(), way: None }))
-            .collect();
+        let part = |(number, place): (usize, &Option<Place>)| {
+            place.map(|place| Part { number, place, pages: Vec::new(), way: None })
+        };
+        let mut parts: Vec<Option<Part<'a>>> = sending.places.iter().enumerate().map(part).collect();
         for (index, page) in pages.iter().enumerate().take(sending.pages) {
             let seat = seat_of(&sending.rows, data, index);
             if let Some(part) = &mut parts[usize::from(seat.part)] {
@@ -210,8 +212,9 @@ impl Writes {
                     }
                     continue;
                 }
-                Written::NoRoom if waited < patience.timeout => {
+                Written::NoRoom if waited < patience_for_room(patience, table.is_room_coming(now_ms())) => {
                     table.ask_for_room();
+                    has_told |= tell_waiting_for_room(&shared, waited);
                     sleep(PAUSE);
                     continue;
                 }
@@ -252,6 +255,22 @@ fn tell_waiting(lanes: &DonorLanes, since_ms: u64, patience: Duration) -> bool {
     lanes.tell_waiting_for(&away(&lanes.shared), until_ms, since_ms, now_ms())
 }
 
+/// How long room is waited for. Where the supervisor knows that there will be some, once what is dead is
+/// cleared away, as long as for donors: the pool is not full.
+fn patience_for_room(Patience { timeout, reconnect }: Patience, is_room_coming: bool) -> Duration {
+    if is_room_coming { timeout.max(reconnect) } else { timeout }
+}
+
+/// Says that room is waited for, once that takes long; whether it has.
+fn tell_waiting_for_room(shared: &Shared, waited: Duration) -> bool {
+    let takes_long = waited >= TELL_AFTER && shared.table().is_room_coming(now_ms());
+    if takes_long {
+        let left = patience_for_room(shared.spec.patience, true).saturating_sub(waited);
+        shared.hear(Event::Waiting { reason: "its donors are to be cleared of dead pages", left });
+    }
+    takes_long
+}
+
 fn too_few(shared: &Shared) -> StoreError {
     StoreError::Io {
         store: shared.uri.clone(),
@@ -260,5 +279,22 @@ fn too_few(shared: &Shared) -> StoreError {
             shared.names_of(&away(shared)),
             shared.table().least_copies()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_is_being_made_is_waited_for_as_donors_are() {
+        let seconds = Duration::from_secs;
+        let patience = Patience { timeout: seconds(2), reconnect: seconds(10) };
+        assert_eq!(
+            [false, true].map(|is_coming| patience_for_room(patience, is_coming)),
+            [2, 10].map(seconds)
+        );
+        let hasty = Patience { timeout: seconds(2), reconnect: seconds(1) };
+        assert_eq!(patience_for_room(hasty, true), seconds(2));
     }
 }

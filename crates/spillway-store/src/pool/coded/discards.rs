@@ -1,0 +1,84 @@
+//! Gives memory back to the donors that no page needs any more, and makes slabs free. What may be discarded,
+//! and in which order, is the business of [`spillway_pool::slabs::discard`] and
+//! [`spillway_pool::slabs::reclaim`]; here it is sent: each donor is asked once for all of its places, those
+//! that answer quickly first, and what a donor has forgotten is free at once, whatever others do.
+
+use std::time::{Duration, Instant};
+
+use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim, Unnamed};
+use spillway_pool::words::Condition;
+
+use super::reads::slot_of;
+use crate::pool::donor_lanes::DonorLanes;
+use crate::pool::shared::{Purpose, now_ms};
+use crate::pool::site::Site;
+
+/// Nothing comes late any more, to memory of a donor that nobody names, after so long.
+const LATE_PATIENCE_MS: u64 = 30_000;
+/// A write ends within its donors' patience, and some time in which nobody lets its thread run.
+const WRITE_MARGIN_MS: u64 = 1_000;
+const SWEEP_PERIOD: Duration = Duration::from_secs(5);
+/// Extents that are discarded between two looks: what is in danger waits for that.
+const MOST_PLACES: usize = 512;
+/// Extents that a donor is to forget at once: it is to serve others soon.
+const MOST_AT_ONCE: usize = 32;
+
+/// Knows what is to be made free.
+pub(super) struct Discards {
+    reclaim: Reclaim,
+    swept: Instant,
+}
+
+impl Discards {
+    pub(super) fn new() -> Self {
+        Self { reclaim: Reclaim::default(), swept: Instant::now() }
+    }
+
+    /// Makes slabs free in which nothing lives, and their places once donors have forgotten what they had.
+    pub(super) fn make_free(&mut self, site: &Site, lanes: &mut DonorLanes) {
+        let table = site.shared.table();
+        let write_ms = site.shared.spec.patience.timeout.as_millis() as u64 + WRITE_MARGIN_MS;
+        let patience = Patience { write_ms, late_ms: LATE_PATIENCE_MS };
+        self.reclaim.free_slabs(&table, now_ms(), patience);
+        if self.swept.elapsed() >= SWEEP_PERIOD {
+            self.reclaim.sweep(&table, now_ms(), LATE_PATIENCE_MS);
+            self.swept = Instant::now();
+        }
+        let mut unnamed = self.reclaim.take_quiet(&table, MOST_PLACES);
+        unnamed.sort_by_key(|unnamed| {
+            let donor = usize::from(unnamed.place.donor);
+            (table.is_late(donor), donor)
+        });
+        for of_donor in unnamed.chunk_by(|one, next| one.place.donor == next.place.donor) {
+            for some in of_donor.chunks(MOST_AT_ONCE) {
+                let answer = forget(site, lanes, some);
+                some.iter().for_each(|unnamed| self.reclaim.note(&table, *unnamed, answer, now_ms()));
+            }
+        }
+    }
+}
+
+/// Has a donor forget what it holds at these places; what has become of it.
+fn forget(site: &Site, lanes: &mut DonorLanes, places: &[Unnamed]) -> Answer {
+    let (shared, table) = (&site.shared, site.shared.table());
+    let Some(first) = places.first().map(|unnamed| unnamed.place) else { return Answer::NotAsked };
+    let donor = usize::from(first.donor);
+    if site.is_over() || table.donor(donor).condition != Condition::Up {
+        return Answer::NotAsked;
+    }
+    let Ok((lane, way)) = lanes.lane(donor, Purpose::Write) else { return Answer::NotAsked };
+    // In another life of the donor its places are somebody else's.
+    if way.word().life != first.life || !places.iter().all(|unnamed| table.is_left(*unnamed)) {
+        return Answer::NotAsked;
+    }
+    let rows = 0..EXTENT_SLOTS as u16;
+    let slots: Vec<u32> =
+        places.iter().flat_map(|unnamed| rows.clone().map(|row| slot_of(unnamed.place, row))).collect();
+    lane.discard(&slots);
+    let answer = if lane.has_answered() { Answer::Forgotten } else { Answer::Silent };
+    if way.store.is_given_up() {
+        shared.complain(donor, way.word(), Condition::Down);
+    }
+    answer
+}
