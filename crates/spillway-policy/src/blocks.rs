@@ -23,6 +23,10 @@ pub trait Orders {
     fn order(&self, page: u64) -> Option<u8>;
     /// Sets the order of one page.
     fn set_order(&self, page: u64, order: u8);
+    /// Sets the order of all pages of a range to 0.
+    fn clear_orders(&self, pages: Range<u64>) {
+        pages.for_each(|page| self.set_order(page, 0));
+    }
 }
 
 /// Of so many pages, from page 0 on.
@@ -46,6 +50,10 @@ impl<O: Orders> Orders for &O {
     fn set_order(&self, page: u64, order: u8) {
         (*self).set_order(page, order);
     }
+
+    fn clear_orders(&self, pages: Range<u64>) {
+        (*self).clear_orders(pages);
+    }
 }
 
 /// The blocks that orders speak of.
@@ -60,6 +68,13 @@ impl Blocks<Vec<AtomicU8>> {
     pub fn new(pages: u32, order: u8, max_order: u8) -> Self {
         Self::over((0..pages).map(|_| AtomicU8::new(order)).collect(), max_order)
     }
+}
+
+/// The block of a page where all have `block_pages`, a power of two.
+#[must_use]
+pub fn static_block(page: u64, block_pages: u64) -> Range<u64> {
+    let start = page - page % block_pages.max(1);
+    start..start.saturating_add(block_pages)
 }
 
 /// The block of `2^order` pages around a page.
@@ -138,9 +153,16 @@ impl<O: Orders> Blocks<O> {
         reduced
     }
 
-    /// Takes a block apart that has pages on both sides of the beginning of `page`. Whoever has the block
-    /// locked may go on with what it was.
-    pub fn part_before(&self, page: u64) {
+    /// Makes single pages of a range that goes, and of what was in one block with them. Whoever has such a
+    /// block locked may go on with what it was.
+    pub fn part(&self, pages: Range<u64>) {
+        self.part_before(pages.start);
+        self.part_before(pages.end);
+        self.orders.clear_orders(pages);
+    }
+
+    /// Takes a block apart that has pages on both sides of the beginning of `page`.
+    fn part_before(&self, page: u64) {
         let block = self.pages(page);
         if block.start < page {
             self.set(block, 0);
@@ -211,6 +233,16 @@ mod tests {
         blocks.part_before(12);
         let heads: Vec<u64> = (0..16).map(|page| blocks.pages(page).start).collect();
         assert_eq!(heads, [0, 0, 0, 0, 4, 5, 6, 7, 8, 8, 8, 8, 12, 12, 12, 12]);
+        blocks.part(2..13);
+        assert!((0..16).all(|page| blocks.order(page) == 0));
+    }
+
+    #[test]
+    fn static_blocks_lie_in_line_with_their_size() {
+        assert_eq!(
+            (static_block(17, 16), static_block(17, 1), static_block(17, 0)),
+            (16..32, 17..18, 17..17)
+        );
     }
 
     #[test]

@@ -62,6 +62,29 @@ fn a_replay_gives_each_answer_that_the_live_pager_had() {
     }
 }
 
+/// The same blocks, and the same pages leave: in both fault modes, however blocks come to their sizes.
+#[test]
+fn a_replay_gives_each_block_that_the_live_pager_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("faults").to_str().unwrap().to_owned();
+    let lines = lines(folder.path());
+    let blocks = ["streams", "elastic", "elastic:256K", "64K"];
+    for (mode, block) in ["thread", "inline"].into_iter().flat_map(|mode| blocks.map(|block| (mode, block))) {
+        let options = ["run", "--local", "5M", "--store", "ram:", "--fault-mode", mode, "--block", block];
+        let program =
+            ["--record", &trace, "--", "sort", "--parallel=2", "-S", "32M", "-o", "/dev/null", &lines];
+        let output = spillway(&[&options[..], &program].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let replayed = replayed(Path::new(&trace));
+        let number = |part: &str, of: &str| replayed[part][of].as_u64().unwrap();
+        let blocks = number("came", "fetch_blocks");
+        // At least what each fault asked for, and what came of it.
+        assert!(blocks > 100 && replayed["block_calls"].as_u64().unwrap() > blocks, "{replayed}");
+        assert!(number("came", "fetched") > blocks && number("left", "stored") > 100, "{replayed}");
+        assert_eq!(replayed["is_whole"], true);
+    }
+}
+
 #[test]
 fn programs_of_a_run_have_a_trace_each_and_forked_children_none() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,9 +19,10 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, PageState, Queue};
 use spillway_core::transitions::re_referenced;
 use spillway_policy::blocks::Blocks;
+use spillway_policy::fault_trace::{Purpose, TracedBlocks};
+use spillway_policy::streams::Direction;
 
 use crate::fault::followed::Foreseen;
-use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::address_of;
 use crate::pages::table::PageTable;
@@ -86,12 +87,22 @@ impl<K: Kernel> Worker<K> {
         Blocks::over(&self.engine.table, self.at.max_block_pages.ilog2() as u8)
     }
 
+    /// Asks of blocks what changes them or hangs on them: written down where that is done. The caller does
+    /// not hold the queues' lock.
+    pub(crate) fn with_blocks<T>(
+        &self,
+        ask: impl FnOnce(&mut TracedBlocks<'_, &'static PageTable>) -> T,
+    ) -> T {
+        let mut trace = self.engine.trace();
+        ask(&mut TracedBlocks { blocks: self.blocks(), trace: trace.as_deref_mut() })
+    }
+
     pub(crate) fn is_elastic(&self) -> bool {
         self.at.settings.block.is_elastic()
     }
 
     /// Locks the block of a locked page; that page alone where the head is busy.
-    pub(crate) fn lock_block(&self, page_number: u64) -> HeldBlock {
+    pub(crate) fn lock_block(&self, page_number: u64, purpose: Purpose) -> HeldBlock {
         let try_lock = |head: u64| match self.engine.table.find(head) {
             _ if head == page_number => Some(None),
             Some(word) => self.try_lock(word).map(Some),
@@ -100,7 +111,7 @@ impl<K: Kernel> Worker<K> {
         let unlock = |head, info: Option<PageInfo>| {
             info.into_iter().for_each(|info| self.unlock_page(head, info));
         };
-        let locked = self.blocks().lock(page_number, try_lock, unlock);
+        let locked = self.with_blocks(|blocks| blocks.lock(page_number, purpose, try_lock, unlock));
         locked.map_or(HeldBlock::of(page_number..page_number + 1), |(pages, head)| HeldBlock {
             head,
             is_locked: true,
@@ -144,7 +155,7 @@ impl<K: Kernel> Worker<K> {
         if !self.is_elastic() {
             return None;
         }
-        let block = self.lock_block(page_number);
+        let block = self.lock_block(page_number, Purpose::Grow);
         let queue = self.stretch_fetched(page_number, &block, &[]);
         self.unlock_head(block);
         queue
@@ -167,15 +178,18 @@ impl<K: Kernel> Worker<K> {
     /// STRETCH. The whole has its buddy's state, and an active buddy is the last to go, as if it had just
     /// come (Algorithm 1, lines 8 to 11).
     fn stretch(&self, page_number: u64) -> Option<Queue> {
-        let (mut locked, mut regions) = (None, None);
-        let buddy = self.blocks().stretch(page_number, |buddy, merged| {
+        let mut locked = None;
+        // Where it is written down, their lock comes before that of the queues.
+        let mut regions = self.engine.is_recorded().then(|| self.engine.regions());
+        let joins = |buddy, merged: Range<u64>| {
             locked = self.lock_mapped(buddy).map(|info| (buddy, info));
             if locked.is_none() {
                 return false;
             }
-            let regions = regions.insert(self.engine.regions());
+            let regions = regions.get_or_insert_with(|| self.engine.regions());
             regions.cover(&(address_of(merged.start)..address_of(merged.end)))
-        });
+        };
+        let buddy = self.with_blocks(|blocks| blocks.stretch(page_number, joins));
         drop(regions);
         let (head, info) = locked?;
         if buddy.is_none() {
@@ -211,7 +225,8 @@ impl<K: Kernel> Worker<K> {
             return;
         }
         let mut rescued = Vec::new();
-        for member in self.blocks().pages(page_number).filter(|member| *member != page_number) {
+        let members = self.with_blocks(|blocks| blocks.members(page_number));
+        for member in members.filter(|member| *member != page_number) {
             let Some(word) = self.engine.table.find(member) else { continue };
             if word.peek().queue() != Some(Queue::Inactive) {
                 continue;

@@ -24,10 +24,10 @@
 //! those of locked pages, written by nobody meanwhile.
 
 use spillway_core::page_word::PageInfo;
+use spillway_policy::streams::Direction;
 
 use crate::evict::charge::Origin;
 use crate::fault::elastic::HeldBlock;
-use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::Failure;
 use crate::process::in_flight::{Pace, Posted};
