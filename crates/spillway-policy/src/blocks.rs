@@ -336,8 +336,9 @@ mod races {
         Blocks::over(Arc::clone(memory), 2)
     }
 
-    /// As a fault does, which has its page locked already.
-    fn fetch_and_stretch(memory: &Arc<Memory>, page: u64) {
+    /// As a fault does, which has its page locked already; first it locks the block `times` in vain, and lets
+    /// it go again, as one does that has to wait for room.
+    fn fetch(memory: &Arc<Memory>, page: u64, times: u32) {
         if memory.try_lock(page).is_none() {
             return;
         }
@@ -348,6 +349,13 @@ mod races {
                 memory.unlock(head);
             }
         };
+        for _ in 0..times {
+            if let Some((block, ())) = blocks.lock(page, lock, unlock) {
+                memory.enter(&block);
+                memory.leave(&block);
+                unlock(block.start, ());
+            }
+        }
         if let Some((block, ())) = blocks.lock(page, lock, unlock) {
             memory.enter(&block);
             memory.leave(&block);
@@ -360,6 +368,14 @@ mod races {
             unlock(block.start, ());
         }
         memory.unlock(page);
+    }
+
+    fn fetch_and_stretch(memory: &Arc<Memory>, page: u64) {
+        fetch(memory, page, 0);
+    }
+
+    fn wait_and_stretch(memory: &Arc<Memory>, page: u64) {
+        fetch(memory, page, 1);
     }
 
     /// As an eviction does, once a page of the block has left.
@@ -400,6 +416,12 @@ mod races {
     fn loom_two_faults_stretch_towards_each_other() {
         run([0; 4], [|memory| fetch_and_stretch(memory, 0), |memory| fetch_and_stretch(memory, 1)]);
         run([1; 4], [|memory| fetch_and_stretch(memory, 1), |memory| fetch_and_stretch(memory, 2)]);
+    }
+
+    #[test]
+    fn loom_a_block_is_let_go_for_room_and_locked_anew() {
+        run([2; 4], [|memory| wait_and_stretch(memory, 2), |memory| reduce(memory, 1)]);
+        run([1; 4], [|memory| wait_and_stretch(memory, 1), |memory| fetch_and_stretch(memory, 3)]);
     }
 
     #[test]

@@ -117,6 +117,12 @@ impl Kernel for SimKernel {
         turn();
     }
 
+    fn must_hold(what: &str, is_so: impl FnOnce() -> bool) {
+        if !is_so() {
+            fail(|| format!("this does not hold: {what}"));
+        }
+    }
+
     fn seals(nonce: [u8; NONCE_BYTES], page: &Page) {
         with(|world| world.note_nonce(nonce, page));
     }

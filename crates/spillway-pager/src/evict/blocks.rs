@@ -160,6 +160,8 @@ impl<K: Kernel> Worker<K> {
         let unlock = |head, info| self.unlock_page(head, info);
         let locked = self.with_blocks(|blocks| blocks.lock(page_number, Purpose::Reduce, find, unlock));
         let Some((block, head)) = locked else { return };
+        let is_block = || self.blocks().pages(page_number) == block;
+        K::must_hold("a block that is locked is that of its page", is_block);
         let is_local = |page| table.find(page).is_some_and(|word| word.peek().is_local());
         if !block.clone().any(is_local) {
             let order = self.blocks().order(page_number);

@@ -5,7 +5,8 @@
 //!   ([`crate::evict::blocks`]). The queues are the pages' all the same: the program discards, moves, locks
 //!   and shares pages, and a block may have holes. What the policy says of one page is done to its block.
 //! - *The lock* of a block is that of its head's word (Algorithm 3). The fault has its own page's word
-//!   already, and so only tries the head's: where somebody else has it, the page comes alone.
+//!   already, and so only tries the head's: where somebody else has it, the page comes alone. Who waits for
+//!   room lets the block go before, and locks it anew after ([`crate::fault::overlap`]).
 //! - *STRETCH* once a fault, by a buddy whose head is mapped. Under the lock of the regions, so that no block
 //!   reaches beyond them: a region that goes takes the blocks apart that reach into it
 //!   (`take_regions` in [`crate::process::engine`]).
@@ -25,6 +26,7 @@ use spillway_policy::streams::Direction;
 use crate::fault::followed::Foreseen;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::address_of;
+use crate::pages::block_notes::AtFirstLook;
 use crate::pages::table::PageTable;
 use crate::process::worker::Worker;
 
@@ -97,6 +99,11 @@ impl<K: Kernel> Worker<K> {
         ask(&mut TracedBlocks { blocks: self.blocks(), trace: trace.as_deref_mut() })
     }
 
+    /// For mistakes that are planted.
+    fn blocks_at_first_look(&self) -> Blocks<AtFirstLook<'static>> {
+        Blocks::over(AtFirstLook::new(&self.engine.table), self.at.max_block_pages.ilog2() as u8)
+    }
+
     pub(crate) fn is_elastic(&self) -> bool {
         self.at.settings.block.is_elastic()
     }
@@ -111,7 +118,14 @@ impl<K: Kernel> Worker<K> {
         let unlock = |head, info: Option<PageInfo>| {
             info.into_iter().for_each(|info| self.unlock_page(head, info));
         };
-        let locked = self.with_blocks(|blocks| blocks.lock(page_number, purpose, try_lock, unlock));
+        let locked = match planted!(K, "block-not-looked-at-again") {
+            true => self.blocks_at_first_look().lock(page_number, try_lock, unlock),
+            false => self.with_blocks(|blocks| blocks.lock(page_number, purpose, try_lock, unlock)),
+        };
+        if let Some((pages, _)) = &locked {
+            let is_block = || self.blocks().pages(page_number) == *pages;
+            K::must_hold("a block that is locked is that of its page", is_block);
+        }
         locked.map_or(HeldBlock::of(page_number..page_number + 1), |(pages, head)| HeldBlock {
             head,
             is_locked: true,
@@ -134,6 +148,18 @@ impl<K: Kernel> Worker<K> {
             if planted!(K, "head-settled-twice") {
                 block.head = Some(info);
             }
+        }
+    }
+
+    /// Lets go of a block of which nothing comes yet; its own page stays locked.
+    pub(crate) fn let_block_go(&self, block: &mut HeldBlock) {
+        let keeps = planted!(K, "block-kept-though-let-go");
+        let head = if keeps { block.head } else { block.head.take() };
+        if let Some(info) = head {
+            self.unlock_page(block.pages.start, info);
+        }
+        if !keeps {
+            block.is_locked = false;
         }
     }
 
@@ -181,15 +207,21 @@ impl<K: Kernel> Worker<K> {
         let mut locked = None;
         // Where it is written down, their lock comes before that of the queues.
         let mut regions = self.engine.is_recorded().then(|| self.engine.regions());
+        let mut is_alike = true;
         let joins = |buddy, merged: Range<u64>| {
             locked = self.lock_mapped(buddy).map(|info| (buddy, info));
             if locked.is_none() {
                 return false;
             }
             let regions = regions.get_or_insert_with(|| self.engine.regions());
+            is_alike = self.blocks().order(buddy) == self.blocks().order(page_number);
             regions.cover(&(address_of(merged.start)..address_of(merged.end)))
         };
-        let buddy = self.with_blocks(|blocks| blocks.stretch(page_number, joins));
+        let buddy = match planted!(K, "buddy-not-looked-at-again") {
+            true => self.blocks_at_first_look().stretch(page_number, joins),
+            false => self.with_blocks(|blocks| blocks.stretch(page_number, joins)),
+        };
+        K::must_hold("a block is stretched by a buddy of its size", || buddy.is_none() || is_alike);
         drop(regions);
         let (head, info) = locked?;
         if buddy.is_none() {

@@ -21,7 +21,7 @@ use spillway_policy::streams::Direction;
 
 use crate::fault::access::Access;
 use crate::fault::elastic::HeldBlock;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
@@ -106,7 +106,8 @@ impl<K: Kernel> Worker<K> {
         let block = HeldBlock::along(request.direction, pages);
         let store = self.at.store_of(self.engine.table.find(marker)?.peek().slot()?)?;
         let mut pages = self.lock_followers(marker, store, &block);
-        let room = self.charge_ahead(pages.len());
+        let is_free = planted!(K, "ahead-not-charged");
+        let room = if is_free { pages.len() } else { self.charge_ahead(pages.len()) };
         self.leave_far(&mut pages, room);
         block.sort(&mut pages);
         let &(first, info) = pages.first()?;
@@ -115,7 +116,9 @@ impl<K: Kernel> Worker<K> {
         let epoch = self.protection(first, request.write, 1 + followers.len());
         let Ok(epoch) = self.fetch_pages(first, slot, store, &mut followers, epoch) else {
             pages.append(&mut followers);
-            self.leave_far(&mut pages, 0);
+            if !planted!(K, "ahead-left-locked") {
+                self.leave_far(&mut pages, 0);
+            }
             return None;
         };
         pages.append(&mut followers);

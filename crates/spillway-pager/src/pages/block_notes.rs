@@ -2,6 +2,8 @@
 //! whether the page was used; and whether it could not leave. Changed without locks, a bit at a time; who may
 //! change an order is [`crate::fault::elastic`]'s to say.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -53,6 +55,29 @@ impl Orders for PageTable {
             };
             page_number = (page_number / step + 1) * step;
         }
+    }
+}
+
+/// The orders as each was when it was first looked at. For mistakes that are planted: what is looked at again
+/// is the same again.
+pub(crate) struct AtFirstLook<'a> {
+    table: &'a PageTable,
+    seen: RefCell<BTreeMap<u64, Option<u8>>>,
+}
+
+impl<'a> AtFirstLook<'a> {
+    pub(crate) fn new(table: &'a PageTable) -> Self {
+        Self { table, seen: RefCell::default() }
+    }
+}
+
+impl Orders for AtFirstLook<'_> {
+    fn order(&self, page_number: u64) -> Option<u8> {
+        *self.seen.borrow_mut().entry(page_number).or_insert_with(|| self.table.order(page_number))
+    }
+
+    fn set_order(&self, page_number: u64, order: u8) {
+        self.table.set_order(page_number, order);
     }
 }
 

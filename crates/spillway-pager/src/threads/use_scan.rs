@@ -14,7 +14,7 @@ use spillway_policy::fault_trace::{Event, Runs};
 use spillway_policy::scan_clock::Arrivals;
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::{Kernel, Look};
+use crate::kernel::{Kernel, Look, planted};
 use crate::pages::address::{page_number_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::{Counter, MAX_PROCESSES};
@@ -115,7 +115,7 @@ impl<K: Kernel> Worker<K> {
             scan.end();
             return true;
         };
-        scan.next = Some(piece.end);
+        scan.next = Some(if planted!(K, "scan-goes-round") { piece.start } else { piece.end });
         match self.scan_piece(scan, &piece) {
             Look::Told => {}
             Look::NotNow => scan.has_gaps = true,
