@@ -60,6 +60,11 @@ impl HeldBlock {
         Self { foreseen, ..Self::of(page_number..page_number + 1) }
     }
 
+    /// A word is locked for it beside that of its page.
+    pub(crate) fn has_own_lock(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// How many pages it would have.
     pub(crate) fn wanted(&self) -> usize {
         (self.pages.end - self.pages.start) as usize + self.foreseen.pages().len()
@@ -217,10 +222,7 @@ impl<K: Kernel> Worker<K> {
             is_alike = self.blocks().order(buddy) == self.blocks().order(page_number);
             regions.cover(&(address_of(merged.start)..address_of(merged.end)))
         };
-        let buddy = match planted!(K, "buddy-not-looked-at-again") {
-            true => self.blocks_at_first_look().stretch(page_number, joins),
-            false => self.with_blocks(|blocks| blocks.stretch(page_number, joins)),
-        };
+        let buddy = self.with_blocks(|blocks| blocks.stretch(page_number, joins));
         K::must_hold("a block is stretched by a buddy of its size", || buddy.is_none() || is_alike);
         drop(regions);
         let (head, info) = locked?;

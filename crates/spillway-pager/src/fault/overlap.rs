@@ -111,6 +111,7 @@ impl<K: Kernel> Worker<K> {
         if !stays_held {
             self.let_block_go(block);
         }
+        K::must_hold("who waits for room has no word but its page's", || !block.has_own_lock());
         self.charge(1, Origin::Stored)?;
         if self.is_elastic() && !stays_held && !planted!(K, "block-kept-though-let-go") {
             // Others may have stretched it meanwhile, or taken it apart.
