@@ -1,4 +1,5 @@
-//! What is planted in the sources, what is looked for, and what `docs/concepts/simulator.md` tells are the same.
+//! What is planted in the sources, what is looked for, and what `docs/concepts/simulator.md` tells are the
+//! same.
 #![allow(clippy::expect_used)]
 
 use std::collections::BTreeSet;

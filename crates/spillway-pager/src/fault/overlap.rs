@@ -7,9 +7,9 @@
 //! dropped and others unmapped; those for a store far away the evictor writes, so that no fault waits for a
 //! write.
 //!
-//! Order: the page's word is locked, then that of its block's head where blocks are elastic, then those of its
-//! followers; what can be charged at once is; the read is posted; room is made; what was not charged yet is;
-//! the read is completed, checked and mapped. A page without a charge is never mapped. Where no room comes,
+//! Order: the page's word is locked, then that of its block's head where blocks are elastic, then those of
+//! its followers; what can be charged at once is; the read is posted; room is made; what was not charged yet
+//! is; the read is completed, checked and mapped. A page without a charge is never mapped. Where no room comes,
 //! the read is completed and dropped, the followers are left far, the block is let go, and the fault goes on
 //! as one without overlap: it waits for room with its own page's word alone, and locks the block anew once it
 //! has it, as whatever that is by then.
@@ -89,8 +89,8 @@ impl<K: Kernel> Worker<K> {
         followers
     }
 
-    /// Makes room while the posted read is under way. On success the page and its followers are charged; after
-    /// a failure nothing of the block is locked.
+    /// Makes room while the posted read is under way. On success the page and its followers are charged;
+    /// after a failure nothing of the block is locked.
     pub(crate) fn charge_meanwhile(
         &mut self,
         page_number: u64,

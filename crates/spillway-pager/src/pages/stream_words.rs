@@ -1,5 +1,5 @@
-//! Where what is known of streams of faults lies ([`spillway_policy::streams`]): two words of each leaf of the
-//! page table.
+//! Where what is known of streams of faults lies ([`spillway_policy::streams`]): two words of each leaf of
+//! the page table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
