@@ -9,10 +9,10 @@
 //!
 //! Order: the page's word is locked, then that of its block's head where blocks are elastic, then those of
 //! its followers; what can be charged at once is; the read is posted; room is made; what was not charged yet
-//! is; the read is completed, checked and mapped. A page without a charge is never mapped. Where no room comes,
-//! the read is completed and dropped, the followers are left far, the block is let go, and the fault goes on
-//! as one without overlap: it waits for room with its own page's word alone, and locks the block anew once it
-//! has it, as whatever that is by then.
+//! is; the read is completed, checked and mapped. A page without a charge is never mapped. Where no room
+//! comes, the read is completed and dropped, the followers are left far, the block is let go, and the fault
+//! goes on as one without overlap: it waits for room with its own page's word alone, and locks the block anew
+//! once it has it, as whatever that is by then.
 //!
 //! No deadlock: an eviction locks its victims only where nobody has them. It waits for a word in one place,
 //! for a page of its own write-back that was touched meanwhile (`evict/write_back.rs`). Say that X, which
