@@ -313,7 +313,8 @@ mod tests {
         writer.finish().unwrap();
         let replacement = Config { random_promotion: 0.0, return_share: 0.0, ..config };
         let settings = serde_json::Value::Null;
-        let header = Header { replacement, victim_window_pages: 512, local_pages, seed: 1, settings };
+        let header =
+            Header { replacement, victim_window_pages: 512, local_pages, seed: 1, blocks: None, settings };
         predict(trace.as_slice(), &header, scans).unwrap()
     }
 

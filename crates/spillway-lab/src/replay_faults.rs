@@ -79,6 +79,8 @@ pub struct Replayed {
     pub events: u64,
     /// Those of them that are calls, whose answers are the pager's.
     pub calls: u64,
+    /// How many of these spoke of blocks: none where the trace is of version 1.
+    pub block_calls: u64,
     /// The first answer that is not, in words. Nothing was replayed after it.
     pub difference: Option<String>,
     /// The trace has an end.
@@ -168,6 +170,7 @@ pub fn replay_faults(source: impl Read) -> Result<Replayed, TraceError> {
         header: None,
         events: 0,
         calls: 0,
+        block_calls: 0,
         difference: None,
         is_whole: false,
         children_left_out: 0,
@@ -188,10 +191,65 @@ pub fn replay_faults(source: impl Read) -> Result<Replayed, TraceError> {
         replayed.count(&event);
     }
     (replayed.events, replayed.calls) = (replay.events(), replay.calls());
+    replayed.block_calls = replay.block_calls();
     replayed.kept_in_use = replay.kept_in_use();
     replayed.outcome = Some(reader.outcome());
     if let Outcome::Whole(end) = reader.outcome() {
         (replayed.is_whole, replayed.children_left_out) = (true, end.children_left_out);
     }
     Ok(replayed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::faults::{End, FaultTraceWriter};
+    use spillway_policy::dcm::Config;
+    use spillway_policy::fault_trace::{BlockKind, BlockRule, Encoder};
+
+    fn fetched(wanted_pages: u64) -> Event {
+        Event::Block(Block { cause: Cause::Fetch, page_number: 7, wanted_pages, came_pages: 1 })
+    }
+
+    /// A trace of these events behind a start that says `blocks` of blocks, if anything.
+    fn trace(version: u8, blocks: Option<BlockRule>, events: &[Event]) -> Vec<u8> {
+        let mut start = serde_json::json!({
+            "replacement": Config::default(), "victim_window_pages": 256, "local_pages": 64, "seed": 1,
+            "settings": null,
+        });
+        if let Some(blocks) = blocks {
+            start["blocks"] = serde_json::to_value(blocks).unwrap();
+        }
+        let start = start.to_string();
+        let mut bytes = vec![0, start.len() as u8 & 0x7F | 0x80, (start.len() >> 7) as u8];
+        bytes.extend(start.bytes());
+        let mut encoder = Encoder::default();
+        events.iter().for_each(|event| encoder.encode(event, &mut bytes));
+        let mut file = Vec::new();
+        let mut writer = FaultTraceWriter::new(&mut file).unwrap();
+        writer.append(&bytes).unwrap();
+        writer.finish(End::default()).unwrap();
+        file[7] = version;
+        file
+    }
+
+    #[test]
+    fn a_trace_of_version_1_is_replayed_without_its_blocks() {
+        let replayed = replay_faults(&trace(1, None, &[fetched(16)])[..]).unwrap();
+        assert_eq!((&replayed.difference, replayed.block_calls, replayed.came.fetched), (&None, 0, 1));
+        assert!(replayed.is_whole);
+    }
+
+    #[test]
+    fn a_block_of_another_size_than_the_replay_has_is_named() {
+        let rule = BlockRule { kind: BlockKind::Static, most_pages: 16, cpus: 2 };
+        let replayed = |wanted| replay_faults(&trace(2, Some(rule), &[fetched(wanted)])[..]).unwrap();
+        assert_eq!((replayed(16).difference, replayed(16).block_calls), (None, 1));
+        let difference = replayed(15).difference.unwrap();
+        assert!(difference.contains("how many pages a block has"), "{difference}");
+        // Streams and elastic blocks say before what they want.
+        let rule = BlockRule { kind: BlockKind::Elastic, ..rule };
+        let unasked = replay_faults(&trace(2, Some(rule), &[fetched(1)])[..]).unwrap();
+        assert!(unasked.difference.is_some());
+    }
 }

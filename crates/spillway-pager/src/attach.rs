@@ -17,7 +17,7 @@ use spillway_sys::sealed_memory::SealedMemory;
 use spillway_sys::uffd::{Features, Uffd};
 use thiserror::Error;
 
-use crate::fault::streams::max_block_pages;
+use crate::fault::block_size::{block_kind, max_block_pages};
 use crate::inline::descriptors::{RaisedLimit, SharedDescriptors, free_numbers};
 use crate::inline::{Inline, InlineError};
 use crate::kernel::live::{LiveKernel, ReferencePlaces};
@@ -314,7 +314,8 @@ impl Startup {
         let stores = open_stores(&welcome, &self.token, run, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         if let Some(fd) = if welcome.has_trace_ring { fds.next() } else { None } {
-            begin_trace(engine, &welcome, fd)?;
+            let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
+            begin_trace(engine, &welcome, limit_pages, fd)?;
         }
         if let Some(log) = if welcome.has_tape_log { fds.next() } else { None } {
             let tape = fds.next().filter(|_| welcome.has_tape);
@@ -438,10 +439,17 @@ impl Startup {
 }
 
 /// From here on writes down what the pager does, before there is anything.
-fn begin_trace(engine: &LiveEngine, welcome: &Welcome, fd: OwnedFd) -> Result<(), AttachError> {
+fn begin_trace(
+    engine: &LiveEngine,
+    welcome: &Welcome,
+    limit_pages: u64,
+    fd: OwnedFd,
+) -> Result<(), AttachError> {
     let ring = TraceRing::map(fd).map_err(kernel("map the ring for the fault trace"))?;
     let settings = serde_json::to_value(&welcome.settings).unwrap_or_default();
-    engine.record(settings, Box::new(RingSink::<LiveKernel>::new(ring)));
+    let block = welcome.settings.block;
+    let (kind, most_pages) = (block_kind(block), max_block_pages(block, limit_pages));
+    engine.record(kind, most_pages, settings, Box::new(RingSink::<LiveKernel>::new(ring)));
     Ok(())
 }
 

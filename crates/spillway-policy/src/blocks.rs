@@ -23,6 +23,10 @@ pub trait Orders {
     fn order(&self, page: u64) -> Option<u8>;
     /// Sets the order of one page.
     fn set_order(&self, page: u64, order: u8);
+    /// Sets the order of all pages of a range to 0.
+    fn clear_orders(&self, pages: Range<u64>) {
+        pages.for_each(|page| self.set_order(page, 0));
+    }
 }
 
 /// Of so many pages, from page 0 on.
@@ -46,6 +50,10 @@ impl<O: Orders> Orders for &O {
     fn set_order(&self, page: u64, order: u8) {
         (*self).set_order(page, order);
     }
+
+    fn clear_orders(&self, pages: Range<u64>) {
+        (*self).clear_orders(pages);
+    }
 }
 
 /// The blocks that orders speak of.
@@ -60,6 +68,13 @@ impl Blocks<Vec<AtomicU8>> {
     pub fn new(pages: u32, order: u8, max_order: u8) -> Self {
         Self::over((0..pages).map(|_| AtomicU8::new(order)).collect(), max_order)
     }
+}
+
+/// The block of a page where all have `block_pages`, a power of two.
+#[must_use]
+pub fn static_block(page: u64, block_pages: u64) -> Range<u64> {
+    let start = page - page % block_pages.max(1);
+    start..start.saturating_add(block_pages)
 }
 
 /// The block of `2^order` pages around a page.
@@ -138,9 +153,16 @@ impl<O: Orders> Blocks<O> {
         reduced
     }
 
-    /// Takes a block apart that has pages on both sides of the beginning of `page`. Whoever has the block
-    /// locked may go on with what it was.
-    pub fn part_before(&self, page: u64) {
+    /// Makes single pages of a range that goes, and of what was in one block with them. Whoever has such a
+    /// block locked may go on with what it was.
+    pub fn part(&self, pages: Range<u64>) {
+        self.part_before(pages.start);
+        self.part_before(pages.end);
+        self.orders.clear_orders(pages);
+    }
+
+    /// Takes a block apart that has pages on both sides of the beginning of `page`.
+    fn part_before(&self, page: u64) {
         let block = self.pages(page);
         if block.start < page {
             self.set(block, 0);
@@ -211,6 +233,16 @@ mod tests {
         blocks.part_before(12);
         let heads: Vec<u64> = (0..16).map(|page| blocks.pages(page).start).collect();
         assert_eq!(heads, [0, 0, 0, 0, 4, 5, 6, 7, 8, 8, 8, 8, 12, 12, 12, 12]);
+        blocks.part(2..13);
+        assert!((0..16).all(|page| blocks.order(page) == 0));
+    }
+
+    #[test]
+    fn static_blocks_lie_in_line_with_their_size() {
+        assert_eq!(
+            (static_block(17, 16), static_block(17, 1), static_block(17, 0)),
+            (16..32, 17..18, 17..17)
+        );
     }
 
     #[test]
@@ -304,8 +336,9 @@ mod races {
         Blocks::over(Arc::clone(memory), 2)
     }
 
-    /// As a fault does, which has its page locked already.
-    fn fetch_and_stretch(memory: &Arc<Memory>, page: u64) {
+    /// As a fault does, which has its page locked already; first it locks the block `times` in vain, and lets
+    /// it go again, as one does that has to wait for room.
+    fn fetch(memory: &Arc<Memory>, page: u64, times: u32) {
         if memory.try_lock(page).is_none() {
             return;
         }
@@ -316,6 +349,13 @@ mod races {
                 memory.unlock(head);
             }
         };
+        for _ in 0..times {
+            if let Some((block, ())) = blocks.lock(page, lock, unlock) {
+                memory.enter(&block);
+                memory.leave(&block);
+                unlock(block.start, ());
+            }
+        }
         if let Some((block, ())) = blocks.lock(page, lock, unlock) {
             memory.enter(&block);
             memory.leave(&block);
@@ -328,6 +368,14 @@ mod races {
             unlock(block.start, ());
         }
         memory.unlock(page);
+    }
+
+    fn fetch_and_stretch(memory: &Arc<Memory>, page: u64) {
+        fetch(memory, page, 0);
+    }
+
+    fn wait_and_stretch(memory: &Arc<Memory>, page: u64) {
+        fetch(memory, page, 1);
     }
 
     /// As an eviction does, once a page of the block has left.
@@ -368,6 +416,12 @@ mod races {
     fn loom_two_faults_stretch_towards_each_other() {
         run([0; 4], [|memory| fetch_and_stretch(memory, 0), |memory| fetch_and_stretch(memory, 1)]);
         run([1; 4], [|memory| fetch_and_stretch(memory, 1), |memory| fetch_and_stretch(memory, 2)]);
+    }
+
+    #[test]
+    fn loom_a_block_is_let_go_for_room_and_locked_anew() {
+        run([2; 4], [|memory| wait_and_stretch(memory, 2), |memory| reduce(memory, 1)]);
+        run([1; 4], [|memory| wait_and_stretch(memory, 1), |memory| fetch_and_stretch(memory, 3)]);
     }
 
     #[test]

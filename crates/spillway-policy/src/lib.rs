@@ -18,8 +18,11 @@
 //!   own of them
 //! - [`use_history`], [`use_forecast`], [`scan_clock`]: what scans of accessed bits say of a page, what that
 //!   foretells, and when one is due
+//! - [`streams`]: how many neighbours faults have earned that come one behind the other; [`read_streams`]:
+//!   which of them are read ahead
 //! - [`strides`]: which pages a thread will fault on next; [`tape`]: which it faulted on in the run before
-//! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed
+//! - [`fault_trace`]: dcm's replacement and blocks as a pager has them, written down call by call, and
+//!   replayed
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 
 pub mod auto_numa;
@@ -52,6 +55,7 @@ pub mod nomad;
 pub mod oracle;
 pub mod page_lists;
 pub mod policy;
+pub mod read_streams;
 pub mod registry;
 pub mod scale;
 pub mod scan_clock;
@@ -61,6 +65,7 @@ pub mod spillway_forecast;
 mod spillway_shadow;
 mod spillway_trial;
 mod spillway_worth;
+pub mod streams;
 pub mod strides;
 pub mod swap;
 pub mod tape;

@@ -21,7 +21,7 @@ use crate::process::SimKernel;
 use crate::space::{Access, Entry, Faults, Own, Pages};
 use crate::supervisor::pid_of;
 use crate::tasks::Wait;
-use crate::world::{self, MOST_LOCK_TRIES, World, fail, turn, wait, with};
+use crate::world::{self, MOST_LOCK_TRIES, World, fail, fail_unless, turn, wait, with};
 
 /// Times that a thread spins before it sleeps, as the live one does.
 const SPINS: u32 = 100;
@@ -115,6 +115,10 @@ impl Kernel for SimKernel {
 
     fn turn() {
         turn();
+    }
+
+    fn must_hold(what: &str, is_so: impl FnOnce() -> bool) {
+        fail_unless(is_so(), what);
     }
 
     fn seals(nonce: [u8; NONCE_BYTES], page: &Page) {

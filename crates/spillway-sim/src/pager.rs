@@ -133,7 +133,7 @@ fn attachment(world: &World, process: usize, run: &'static RunState) -> Attachme
         low_headroom_pages: if waits { headroom_pages } else { 0 },
         headroom_pages,
         writes_long: classes().any(|class| class == LatencyClass::Compression),
-        max_block_pages: spillway_pager::fault::streams::max_block_pages(
+        max_block_pages: spillway_pager::fault::block_size::max_block_pages(
             settings.block,
             world.config.limit_pages,
         ),

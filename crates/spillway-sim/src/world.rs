@@ -172,6 +172,13 @@ pub fn fail(what: impl FnOnce() -> String) {
     turn();
 }
 
+/// The same of what must be, where it is not.
+pub fn fail_unless(is_so: bool, what: &str) {
+    if !is_so {
+        fail(|| format!("this does not hold: {what}"));
+    }
+}
+
 /// The process of the task that runs.
 #[must_use]
 pub fn current_process() -> Option<usize> {

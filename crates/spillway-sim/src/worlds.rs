@@ -24,6 +24,8 @@ impl Config {
             9 | 27 => self.of_tapes(),
             19 | 31 | 49 => self.of_huge_streams(),
             11 | 39 => self.of_changes_ahead(),
+            22 => self.of_elastic_overlap(),
+            36 => self.of_elastic_turns(),
             _ => self,
         }
     }
@@ -236,6 +238,45 @@ impl Config {
             strides,
             stores,
             habits,
+            ..self
+        }
+    }
+
+    /// Elastic blocks of a store that answers later, among threads for which there is little room: reads are
+    /// posted, and faults wait for room beside them. Now and then a device keeps some.
+    fn of_elastic_overlap(self) -> Self {
+        let latency_ns = if (self.seed / 50).is_multiple_of(2) { 50_000 } else { 1_000_000 };
+        let stores = vec![StoreConfig { kind: StoreKind::Remote, latency_ns, ..self.ample_ram() }];
+        let pin = if (self.seed / 50).is_multiple_of(3) { 4 } else { 0 };
+        Self {
+            limit_pages: self.limit_pages.clamp(128, 320),
+            program_pages: 600,
+            threads: self.threads.max(3),
+            operations: 160,
+            inline: false,
+            native: false,
+            block: BlockConfig::Elastic { most_pages: 16 },
+            overlap: true,
+            stores,
+            habits: Habits { touch: 60, stream: 8, pin, lock: 0, ..self.habits },
+            ..self
+        }
+    }
+
+    /// Elastic blocks that leave, are taken apart and come back while another thread is about to lock them:
+    /// a store that answers at once, few pages, and threads that run long while others stand.
+    fn of_elastic_turns(self) -> Self {
+        Self {
+            strategy: Strategy::Priorities { change_one_in: 100 },
+            limit_pages: 128,
+            program_pages: 300,
+            threads: self.threads.max(6),
+            operations: 240,
+            native: false,
+            block: BlockConfig::Elastic { most_pages: 8 },
+            kills_at: Vec::new(),
+            stores: vec![self.ample_ram()],
+            habits: Habits { touch: 60, stream: 20, pin: 0, lock: 0, fork: 0, ..self.habits },
             ..self
         }
     }

@@ -28,11 +28,11 @@ fn replayed(trace: &Path) -> Value {
     replayed
 }
 
-/// Lines in no order, 8 MiB.
-fn lines(folder: &Path) -> String {
+/// So many lines in no order, of 51 bytes each.
+fn lines(folder: &Path, count: u64) -> String {
     let path = folder.join("lines");
     let line = |i: u64| format!("{:050}\n", i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    fs::write(&path, (0..165_000).map(line).collect::<String>()).unwrap();
+    fs::write(&path, (0..count).map(line).collect::<String>()).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
@@ -41,7 +41,7 @@ fn lines(folder: &Path) -> String {
 fn a_replay_gives_each_answer_that_the_live_pager_had() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (lines, trace, config) = (lines(folder.path()), path("faults"), path("run.toml"));
+    let (lines, trace, config) = (lines(folder.path(), 165_000), path("faults"), path("run.toml"));
     let of_threads = "0.2\nthread_buffer_pages = 16\nthread_inactive = true";
     let shares = ["0.0", "0.2", of_threads];
     for (mode, share) in ["thread", "inline"].into_iter().flat_map(|mode| shares.map(|share| (mode, share))) {
@@ -59,6 +59,32 @@ fn a_replay_gives_each_answer_that_the_live_pager_had() {
         if share != "0.0" {
             assert!(number("faults", "inactive") > 100, "{replayed}");
         }
+    }
+}
+
+/// The same blocks, and the same pages leave: in both fault modes, however blocks come to their sizes.
+#[test]
+fn a_replay_gives_each_block_that_the_live_pager_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("faults").to_str().unwrap().to_owned();
+    let lines = lines(folder.path(), 95_000);
+    let blocks = ["streams", "elastic", "elastic:256K", "64K"];
+    // From the first store reads are posted, and room is made meanwhile.
+    let ways = [("thread", "ram:?fabric=fdr"), ("inline", "ram:")];
+    for (way, block) in ways.into_iter().flat_map(|way| blocks.map(|block| (way, block))) {
+        let (mode, store) = way;
+        let options = ["run", "--local", "5M", "--store", store, "--fault-mode", mode, "--block", block];
+        let program =
+            ["--record", &trace, "--", "sort", "--parallel=2", "-S", "32M", "-o", "/dev/null", &lines];
+        let output = spillway(&[&options[..], &program].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let replayed = replayed(Path::new(&trace));
+        let number = |part: &str, of: &str| replayed[part][of].as_u64().unwrap();
+        let blocks = number("came", "fetch_blocks");
+        // At least what each fault asked for, and what came of it.
+        assert!(blocks > 100 && replayed["block_calls"].as_u64().unwrap() > blocks, "{replayed}");
+        assert!(number("came", "fetched") > blocks && number("left", "stored") > 100, "{replayed}");
+        assert_eq!(replayed["is_whole"], true);
     }
 }
 

@@ -11,8 +11,10 @@ use spillway_policy::fault_trace::{Decoder, Event};
 use super::TraceError;
 use super::part::{RawPart, read_raw_part, write_raw_part};
 
-/// First bytes of a fault trace: a name and the version of the format.
-const MAGIC: [u8; 8] = *b"SPWFLT\0\x01";
+/// First bytes of a fault trace; the version of the format comes behind them.
+const MAGIC: [u8; 7] = *b"SPWFLT\0";
+/// The version that is written. Those of version 1 tell less of blocks, and are read too.
+const VERSION: u8 = 2;
 /// Tag of a part that holds events, or pieces of them.
 const TAG_EVENTS: u8 = b'F';
 /// Tag of the last part.
@@ -42,6 +44,7 @@ impl<W: Write> FaultTraceWriter<W> {
     /// `out` cannot be written.
     pub fn new(mut out: W) -> Result<Self, TraceError> {
         out.write_all(&MAGIC)?;
+        out.write_all(&[VERSION])?;
         Ok(Self { out })
     }
 
@@ -89,15 +92,18 @@ impl<R: Read> FaultTraceReader<R> {
     /// Begins to read.
     ///
     /// # Errors
-    /// `source` cannot be read, or holds no fault trace.
+    /// `source` cannot be read, or holds no fault trace, or one of a version that is not known.
     pub fn new(mut source: R) -> Result<Self, TraceError> {
-        let mut magic = [0; MAGIC.len()];
+        let mut magic = [0; MAGIC.len() + 1];
         match source.read_exact(&mut magic) {
-            Ok(()) if magic == MAGIC => {}
+            Ok(()) if magic[..MAGIC.len()] == MAGIC => {}
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error.into()),
             _ => return Err(TraceError::NotAFaultTrace),
         }
-        let at = MAGIC.len() as u64;
+        let (at, version) = (magic.len() as u64, magic[MAGIC.len()]);
+        if !(1..=VERSION).contains(&version) {
+            return Err(TraceError::FaultTraceVersion { version });
+        }
         Ok(Self { source, at, decoder: Decoder::default(), events: 0, outcome: None })
     }
 
@@ -204,6 +210,17 @@ mod tests {
             assert!(count <= 100 && outcome == Outcome::CutOff);
         }
         assert!(matches!(read(&file[..5]), Err(TraceError::NotAFaultTrace)));
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_by_its_number() {
+        for version in [0, VERSION + 1, 255] {
+            let mut file = trace(9, None);
+            file[MAGIC.len()] = version;
+            let error = read(&file).unwrap_err();
+            assert!(matches!(error, TraceError::FaultTraceVersion { version: found } if found == version));
+            assert!(error.to_string().contains(&format!("version {version},")));
+        }
     }
 
     #[test]

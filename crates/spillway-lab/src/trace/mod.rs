@@ -70,10 +70,18 @@ pub enum TraceError {
     NotATrace,
     /// The file does not begin as a fault trace does.
     #[error(
-        "fault trace: it does not begin with the mark of a fault trace of version 1; 'spillway run --record' \
-         makes one"
+        "fault trace: it does not begin with the mark of a fault trace; 'spillway run --record' makes one"
     )]
     NotAFaultTrace,
+    /// The fault trace is of a version that is not known.
+    #[error(
+        "fault trace: it is of version {version}, and this Spillway reads versions 1 and 2; replay it with \
+         the Spillway that recorded it"
+    )]
+    FaultTraceVersion {
+        /// The version that it says it is of.
+        version: u8,
+    },
     /// The file ends before its end mark.
     #[error("trace: it is cut off at byte {at}; copy or record it again")]
     Truncated {

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_policy::blocks::Orders;
-use spillway_policy::fault_trace::Traced;
+use spillway_policy::fault_trace::{Purpose, Traced, TracedBlocks};
 use spillway_policy::use_history;
 
 use crate::evict::write_back::BATCH_PAGES;
@@ -82,7 +82,9 @@ impl<K: Kernel> Worker<K> {
         if !self.is_elastic() || self.engine.stores_full.load(Ordering::Relaxed) {
             return;
         }
-        for member in self.blocks().pages(page_number).filter(|member| *member != page_number) {
+        let trace = replacement.is_recorded().then_some(&mut *replacement);
+        let members = TracedBlocks { blocks: self.blocks(), trace }.members(page_number);
+        for member in members.filter(|member| *member != page_number) {
             let Some(info) = self.lock_mapped(member) else { continue };
             match queue {
                 Some(queue) => {
@@ -155,12 +157,15 @@ impl<K: Kernel> Worker<K> {
     fn reduce_left(&self, page_number: u64) {
         let table = &self.engine.table;
         let find = |head| table.find(head).and_then(|word| self.try_lock(word));
-        let locked = self.blocks().lock(page_number, find, |head, info| self.unlock_page(head, info));
+        let unlock = |head, info| self.unlock_page(head, info);
+        let locked = self.with_blocks(|blocks| blocks.lock(page_number, Purpose::Reduce, find, unlock));
         let Some((block, head)) = locked else { return };
+        let is_block = || self.blocks().pages(page_number) == block;
+        K::must_hold("a block that is locked is that of its page", is_block);
         let is_local = |page| table.find(page).is_some_and(|word| word.peek().is_local());
         if !block.clone().any(is_local) {
             let order = self.blocks().order(page_number);
-            if self.blocks().reduce(page_number, |page| table.is_used(page)) {
+            if self.with_blocks(|blocks| blocks.reduce(page_number, |page| table.is_used(page))) {
                 self.at.run.count(Counter::BlocksReduced, 1);
                 if planted!(K, "reduce-forgets-a-member") {
                     table.set_order(block.end - 1, order);

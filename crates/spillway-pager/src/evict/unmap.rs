@@ -127,8 +127,7 @@ impl<K: Kernel> Worker<K> {
     /// would be met again and again before one that can.
     pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
-        let stays_first = planted!(K, "pinned-tried-for-ever");
-        let next = info.moved_to(if stays_first { Queue::Active } else { Queue::Proactive });
+        let next = info.moved_to(Queue::Proactive);
         self.unlock(page_number, word, next);
         self.enqueue(page_number, next);
     }

@@ -1,21 +1,20 @@
 //! Blocks: how many neighbouring pages are fetched at once.
 //!
-//! - [`Block::Streams`]: a block stretches where a fault says that the last one was used up to its end: the
-//!   next fault comes behind it, past nothing but what is local. Each such fault but the first doubles the
-//!   block; any other fault reduces it to a page, but for one amid the last block, whose page left before its
-//!   turn. What was fetched for nothing is thereby at most what was fetched for use. Streams go up or down; a
-//!   fault that goes on with one of each goes on with that of the longer block.
+//! - [`Block::Streams`]: as many as faults have earned that come one behind the other, by the types that a
+//!   replay runs too ([`spillway_policy::streams`]).
 //! - [`Block::Elastic`]: dcm's, see [`crate::fault::elastic`].
 //! - [`Block::Static`]: what is far of so many bytes, always, as the paper's systems of comparison have it.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillway_core::page_word::PageInfo;
+use spillway_policy::blocks::static_block;
+use spillway_policy::fault_trace::{Purpose, TracedStreams};
+use spillway_policy::streams::{Coming, Direction, Earned, Streams};
 
 use crate::fault::elastic::HeldBlock;
-use crate::fault::streams::{Direction, LEAF_PAGES, Stream};
 use crate::kernel::{Kernel, planted};
+use crate::pages::table::PageTable;
 use crate::process::worker::Worker;
 use crate::run::settings::Block;
 use crate::run::state::Counter;
@@ -25,25 +24,23 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn block(&self, page_number: u64, store: usize) -> HeldBlock {
         match self.at.settings.block {
             Block::Streams => self.stream_block(page_number, store),
-            Block::Static(_) => {
-                let pages = self.at.max_block_pages as u64;
-                let start = page_number - page_number % pages;
-                HeldBlock::of(start..start + pages)
-            }
-            Block::Elastic(_) => self.lock_block(page_number),
+            Block::Static(_) => HeldBlock::of(static_block(page_number, self.at.max_block_pages as u64)),
+            Block::Elastic(_) => self.lock_block(page_number, Purpose::Fetch),
         }
     }
 
     /// What a tape has goes before what a stream has earned: the tape knows where the stream ends.
     fn stream_block(&self, page_number: u64, store: usize) -> HeldBlock {
         let by_tape = self.foresee_by_tape(page_number).filter(|foreseen| !foreseen.is_empty());
-        let along = Direction::BOTH.map(|direction| self.stream_pages(page_number, direction));
-        let direction = Direction::BOTH[usize::from(along[1] > along[0])];
-        let block = match (by_tape, along[direction as usize]) {
+        let is_far = |page_number| self.is_far(page_number);
+        let earned = self.with_streams(|streams| streams.earned(page_number, is_far));
+        self.count_earned(earned);
+        let Earned { direction, pages, .. } = earned;
+        let block = match (by_tape, pages) {
             (Some(foreseen), _) => HeldBlock::foreseen(page_number, foreseen),
             (None, 1) => HeldBlock::foreseen(page_number, self.foresee(page_number, store)),
             (None, pages) => {
-                let pages = direction.block(page_number, pages as u64);
+                let pages = direction.block(page_number, pages);
                 HeldBlock::along(direction, self.before_stage(pages, direction))
             }
         };
@@ -51,41 +48,24 @@ impl<K: Kernel> Worker<K> {
         block
     }
 
-    /// How many pages from this one on a fault may ask for at once.
-    pub(crate) fn stream_pages(&self, page_number: u64, direction: Direction) -> usize {
-        let Some(stream) = self.stream_before(page_number, direction) else { return 1 };
-        let used = if stream.is_zeros { Counter::ZerosAheadUsed } else { Counter::PagesAheadUsed };
-        self.at.run.count(used, stream.ahead_pages);
-        stream.next_block_pages(self.at.max_block_pages as u64) as usize
+    /// How many pages of zeros from this one on a fault may ask for at once.
+    pub(crate) fn stream_of_zeros(&self, page_number: u64) -> usize {
+        let (is_far, up) = (|page_number| self.is_far(page_number), Direction::Up);
+        let earned = self.with_streams(|streams| streams.earned_along(page_number, up, is_far));
+        self.count_earned(earned);
+        earned.pages as usize
     }
 
-    /// The stream that a fault at this page goes on with: what is not far between it and the last block did
-    /// not fault.
-    fn stream_before(&self, page_number: u64, direction: Direction) -> Option<Stream> {
-        let goes_on = |stream: Stream, within: u64| {
-            let gap = stream.gap(within)?;
-            let between = |sooner| direction.sooner(page_number, sooner);
-            let stayed = (1..=gap).all(|sooner| between(sooner).is_none_or(|page| !self.is_far(page)));
-            stayed.then_some(stream)
-        };
-        let within = direction.within(page_number);
-        goes_on(self.stream(page_number, direction), within).or_else(|| {
-            // From the leaf before.
-            let before = direction.sooner(page_number, LEAF_PAGES)?;
-            goes_on(self.stream(before, direction), within + LEAF_PAGES)
-        })
+    fn count_earned(&self, earned: Earned) {
+        self.at.run.count(Counter::PagesAheadUsed, earned.used_pages);
+        self.at.run.count(Counter::ZerosAheadUsed, earned.used_zeros);
     }
 
-    fn stream_word(&self, page_number: u64, direction: Direction) -> Option<&AtomicU64> {
-        match direction {
-            Direction::Up => self.engine.table.stream_of(page_number),
-            Direction::Down => self.engine.table.downward_stream_of(page_number),
-        }
-    }
-
-    fn stream(&self, page_number: u64, direction: Direction) -> Stream {
-        let word = self.stream_word(page_number, direction);
-        word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
+    /// Asks of streams: written down where that is done. The caller does not hold the queues' lock.
+    fn with_streams<T>(&self, ask: impl FnOnce(&mut TracedStreams<'_, &'static PageTable>) -> T) -> T {
+        let mut trace = self.engine.trace();
+        let streams = Streams::over(&self.engine.table, self.at.max_block_pages as u64);
+        ask(&mut TracedStreams { streams, trace: trace.as_deref_mut() })
     }
 
     /// Notes that of a block this page and its far `followers` are fetched. Before the fault is answered: the
@@ -96,57 +76,51 @@ impl<K: Kernel> Worker<K> {
         block: &HeldBlock,
         followers: &[(u64, PageInfo)],
     ) -> Range<u64> {
-        let wanted = (block.pages.end - block.pages.start) as usize;
-        if wanted == 1 {
-            // What is foreseen lies elsewhere, and is no stream. What comes next tells which way it goes.
-            for direction in Direction::BOTH {
-                self.note(page_number, direction, 1, 1, 0, false);
-            }
-            return block.pages.clone();
-        }
-        let furthest = match block.direction {
+        let wanted_pages = block.pages.end - block.pages.start;
+        let direction = block.direction;
+        let furthest = match direction {
             Direction::Up => followers.last(),
             Direction::Down => followers.first(),
         };
-        let span_pages = furthest.map_or(1, |(furthest, _)| furthest.abs_diff(page_number) + 1);
-        self.note(page_number, block.direction, wanted, span_pages, followers.len(), false);
-        block.direction.block(page_number, span_pages)
+        // What is foreseen lies elsewhere, and is no stream.
+        let (span_pages, ahead_pages) = match furthest {
+            Some((furthest, _)) if wanted_pages > 1 => {
+                (furthest.abs_diff(page_number) + 1, followers.len() as u64)
+            }
+            _ => (1, 0),
+        };
+        let coming =
+            Coming { page_number, direction, wanted_pages, span_pages, ahead_pages, is_zeros: false };
+        self.with_streams(|streams| streams.note(&coming, |page_number| self.is_far(page_number)));
+        direction.block(page_number, span_pages)
     }
 
     /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` come.
     pub(crate) fn note_zeros(&self, page_number: u64, wanted: usize, mapped: usize) {
-        self.note(page_number, Direction::Up, wanted, mapped as u64, mapped - 1, true);
+        let (wanted_pages, span_pages) = (wanted as u64, mapped as u64);
+        self.note_along(Coming {
+            page_number,
+            direction: Direction::Up,
+            wanted_pages,
+            span_pages,
+            ahead_pages: span_pages - 1,
+            is_zeros: true,
+        });
     }
 
     /// Notes that a whole range came in answer to one fault, of a stream of the largest blocks.
     pub(crate) fn note_range(&self, first_page: u64, pages: u64, direction: Direction) {
-        let last_block = (self.at.max_block_pages as u64).min(pages);
+        let wanted_pages = (self.at.max_block_pages as u64).min(pages);
         let page_number = match direction {
-            Direction::Up => first_page + pages - last_block,
-            Direction::Down => first_page + last_block - 1,
+            Direction::Up => first_page + pages - wanted_pages,
+            Direction::Down => first_page + wanted_pages - 1,
         };
-        self.note(page_number, direction, last_block as usize, last_block, 0, false);
+        let (span_pages, ahead_pages, is_zeros) = (wanted_pages, 0, false);
+        self.note_along(Coming { page_number, direction, wanted_pages, span_pages, ahead_pages, is_zeros });
     }
 
-    fn note(
-        &self,
-        page_number: u64,
-        direction: Direction,
-        wanted: usize,
-        span_pages: u64,
-        ahead_pages: usize,
-        is_zeros: bool,
-    ) {
-        let Some(word) = self.stream_word(page_number, direction) else { return };
-        let within = direction.within(page_number);
-        // A page of the last block that left before its turn breaks no stream.
-        if wanted == 1 && Stream::unpack(word.load(Ordering::Relaxed)).holds(within) {
-            return;
-        }
-        let (end, block_pages, ahead_pages) = (within + span_pages, wanted as u64, ahead_pages as u64);
-        let is_proven = wanted > 1 || self.stream_before(page_number, direction).is_some();
-        let stream = Stream { end, block_pages, ahead_pages, is_zeros, is_proven };
-        word.store(stream.pack(), Ordering::Relaxed);
+    fn note_along(&self, coming: Coming) {
+        self.with_streams(|streams| streams.note_along(&coming, |page_number| self.is_far(page_number)));
     }
 
     pub(crate) fn is_far(&self, page_number: u64) -> bool {

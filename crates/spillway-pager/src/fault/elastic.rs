@@ -5,7 +5,8 @@
 //!   ([`crate::evict::blocks`]). The queues are the pages' all the same: the program discards, moves, locks
 //!   and shares pages, and a block may have holes. What the policy says of one page is done to its block.
 //! - *The lock* of a block is that of its head's word (Algorithm 3). The fault has its own page's word
-//!   already, and so only tries the head's: where somebody else has it, the page comes alone.
+//!   already, and so only tries the head's: where somebody else has it, the page comes alone. Who waits for
+//!   room lets the block go before, and locks it anew after ([`crate::fault::overlap`]).
 //! - *STRETCH* once a fault, by a buddy whose head is mapped. Under the lock of the regions, so that no block
 //!   reaches beyond them: a region that goes takes the blocks apart that reach into it
 //!   (`take_regions` in [`crate::process::engine`]).
@@ -19,11 +20,13 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, PageState, Queue};
 use spillway_core::transitions::re_referenced;
 use spillway_policy::blocks::Blocks;
+use spillway_policy::fault_trace::{Purpose, TracedBlocks};
+use spillway_policy::streams::Direction;
 
 use crate::fault::followed::Foreseen;
-use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::address_of;
+use crate::pages::block_notes::AtFirstLook;
 use crate::pages::table::PageTable;
 use crate::process::worker::Worker;
 
@@ -57,6 +60,11 @@ impl HeldBlock {
         Self { foreseen, ..Self::of(page_number..page_number + 1) }
     }
 
+    /// A word is locked for it beside that of its page.
+    pub(crate) fn has_own_lock(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// How many pages it would have.
     pub(crate) fn wanted(&self) -> usize {
         (self.pages.end - self.pages.start) as usize + self.foreseen.pages().len()
@@ -86,12 +94,27 @@ impl<K: Kernel> Worker<K> {
         Blocks::over(&self.engine.table, self.at.max_block_pages.ilog2() as u8)
     }
 
+    /// Asks of blocks what changes them or hangs on them: written down where that is done. The caller does
+    /// not hold the queues' lock.
+    pub(crate) fn with_blocks<T>(
+        &self,
+        ask: impl FnOnce(&mut TracedBlocks<'_, &'static PageTable>) -> T,
+    ) -> T {
+        let mut trace = self.engine.trace();
+        ask(&mut TracedBlocks { blocks: self.blocks(), trace: trace.as_deref_mut() })
+    }
+
+    /// For mistakes that are planted.
+    fn blocks_at_first_look(&self) -> Blocks<AtFirstLook<'static>> {
+        Blocks::over(AtFirstLook::new(&self.engine.table), self.at.max_block_pages.ilog2() as u8)
+    }
+
     pub(crate) fn is_elastic(&self) -> bool {
         self.at.settings.block.is_elastic()
     }
 
     /// Locks the block of a locked page; that page alone where the head is busy.
-    pub(crate) fn lock_block(&self, page_number: u64) -> HeldBlock {
+    pub(crate) fn lock_block(&self, page_number: u64, purpose: Purpose) -> HeldBlock {
         let try_lock = |head: u64| match self.engine.table.find(head) {
             _ if head == page_number => Some(None),
             Some(word) => self.try_lock(word).map(Some),
@@ -100,7 +123,14 @@ impl<K: Kernel> Worker<K> {
         let unlock = |head, info: Option<PageInfo>| {
             info.into_iter().for_each(|info| self.unlock_page(head, info));
         };
-        let locked = self.blocks().lock(page_number, try_lock, unlock);
+        let locked = match planted!(K, "block-not-looked-at-again") {
+            true => self.blocks_at_first_look().lock(page_number, try_lock, unlock),
+            false => self.with_blocks(|blocks| blocks.lock(page_number, purpose, try_lock, unlock)),
+        };
+        if let Some((pages, _)) = &locked {
+            let is_block = || self.blocks().pages(page_number) == *pages;
+            K::must_hold("a block that is locked is that of its page", is_block);
+        }
         locked.map_or(HeldBlock::of(page_number..page_number + 1), |(pages, head)| HeldBlock {
             head,
             is_locked: true,
@@ -126,6 +156,18 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
+    /// Lets go of a block of which nothing comes yet; its own page stays locked.
+    pub(crate) fn let_block_go(&self, block: &mut HeldBlock) {
+        let keeps = planted!(K, "block-kept-though-let-go");
+        let head = if keeps { block.head } else { block.head.take() };
+        if let Some(info) = head {
+            self.unlock_page(block.pages.start, info);
+        }
+        if !keeps {
+            block.is_locked = false;
+        }
+    }
+
     /// Unlocks a head that stayed as it was.
     pub(crate) fn unlock_head(&self, block: HeldBlock) {
         if let Some(info) = block.head {
@@ -144,7 +186,7 @@ impl<K: Kernel> Worker<K> {
         if !self.is_elastic() {
             return None;
         }
-        let block = self.lock_block(page_number);
+        let block = self.lock_block(page_number, Purpose::Grow);
         let queue = self.stretch_fetched(page_number, &block, &[]);
         self.unlock_head(block);
         queue
@@ -167,15 +209,21 @@ impl<K: Kernel> Worker<K> {
     /// STRETCH. The whole has its buddy's state, and an active buddy is the last to go, as if it had just
     /// come (Algorithm 1, lines 8 to 11).
     fn stretch(&self, page_number: u64) -> Option<Queue> {
-        let (mut locked, mut regions) = (None, None);
-        let buddy = self.blocks().stretch(page_number, |buddy, merged| {
+        let mut locked = None;
+        // Where it is written down, their lock comes before that of the queues.
+        let mut regions = self.engine.is_recorded().then(|| self.engine.regions());
+        let mut is_alike = true;
+        let joins = |buddy, merged: Range<u64>| {
             locked = self.lock_mapped(buddy).map(|info| (buddy, info));
             if locked.is_none() {
                 return false;
             }
-            let regions = regions.insert(self.engine.regions());
+            let regions = regions.get_or_insert_with(|| self.engine.regions());
+            is_alike = self.blocks().order(buddy) == self.blocks().order(page_number);
             regions.cover(&(address_of(merged.start)..address_of(merged.end)))
-        });
+        };
+        let buddy = self.with_blocks(|blocks| blocks.stretch(page_number, joins));
+        K::must_hold("a block is stretched by a buddy of its size", || buddy.is_none() || is_alike);
         drop(regions);
         let (head, info) = locked?;
         if buddy.is_none() {
@@ -211,7 +259,8 @@ impl<K: Kernel> Worker<K> {
             return;
         }
         let mut rescued = Vec::new();
-        for member in self.blocks().pages(page_number).filter(|member| *member != page_number) {
+        let members = self.with_blocks(|blocks| blocks.members(page_number));
+        for member in members.filter(|member| *member != page_number) {
             let Some(word) = self.engine.table.find(member) else { continue };
             if word.peek().queue() != Some(Queue::Inactive) {
                 continue;

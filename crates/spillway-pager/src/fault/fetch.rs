@@ -46,9 +46,8 @@ impl<K: Kernel> Worker<K> {
             self.charge(1, Origin::Stored)?;
         }
         let mut block = self.block(page_number, store);
-        let wanted = block.wanted();
         let mut followers = match overlaps {
-            true => self.post_block(page_number, slot, store, &block),
+            true => self.post_block(page_number, slot, store, &mut block),
             false => self.charge_followers(page_number, store, &mut block),
         };
         let has_streams = self.at.settings.block == Block::Streams;
@@ -63,7 +62,7 @@ impl<K: Kernel> Worker<K> {
         let epoch = self.protection(page_number, may_change, 1 + followers.len());
         let expected = followers.len();
         if overlaps {
-            self.charge_meanwhile(&mut followers)?;
+            self.charge_meanwhile(page_number, &mut block, &mut followers)?;
         }
         let epoch = match self.fetch_pages(page_number, slot, store, &mut followers, epoch) {
             Ok(epoch) => epoch,
@@ -76,11 +75,9 @@ impl<K: Kernel> Worker<K> {
         if has_streams && followers.len() < expected {
             self.note_block(page_number, &block, &followers);
         }
-        let came_pages = 1 + followers.len() as u64;
-        self.engine.note(|| {
-            let wanted_pages = wanted as u64;
-            Event::Block(Came { cause: Cause::Fetch, page_number, wanted_pages, came_pages })
-        });
+        let (wanted_pages, came_pages) = (block.wanted() as u64, 1 + followers.len() as u64);
+        self.engine
+            .note(|| Event::Block(Came { cause: Cause::Fetch, page_number, wanted_pages, came_pages }));
         self.at.run.count_block(1 + followers.len());
         // A block is promoted as a whole, or its pages would leave one by one later.
         let grown = self.stretch_fetched(page_number, &block, &followers);

@@ -18,9 +18,9 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord};
+use spillway_policy::streams::Direction;
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::{address_of, target};
 use crate::pages::error::Failure;

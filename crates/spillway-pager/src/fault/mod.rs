@@ -3,12 +3,12 @@
 //! maps what is at hand. The way back: the word is unlocked and the page enters its queue.
 //!
 //! - [`access`]: what raised a fault;
-//! - [`streams`], [`block`], [`elastic`]: how many neighbours come along;
+//! - [`block_size`], [`block`], [`elastic`]: how many neighbours come along;
 //! - [`followed`], [`foreseen`]: pages elsewhere that come along, where a thread steps through memory;
 //! - [`player`], [`taped`]: pages elsewhere that come along, where a tape has them;
 //! - [`overlap`]: making room while a page is on its way;
 //! - [`read_again`]: what failed or came wrong is read once more;
-//! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
+//! - [`read_ahead`]: what the evictor thread brings before it is asked for;
 //! - [`huge_streams`]: streams by ranges of 2 MiB;
 //! - [`reserved`]: zeros that lie ready;
 //! - [`sites`]: which instructions wait.
@@ -24,6 +24,7 @@
 
 pub(crate) mod access;
 pub mod block;
+pub mod block_size;
 pub mod elastic;
 pub mod fetch;
 pub mod followed;
@@ -34,10 +35,8 @@ pub mod overlap;
 pub(crate) mod player;
 mod read_again;
 pub mod read_ahead;
-pub mod read_streams;
 pub mod reserved;
 pub mod serve;
 mod sites;
-pub mod streams;
 pub mod taped;
 pub mod zeros;

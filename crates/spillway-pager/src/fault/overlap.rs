@@ -7,27 +7,31 @@
 //! dropped and others unmapped; those for a store far away the evictor writes, so that no fault waits for a
 //! write.
 //!
-//! Order: the page's word is locked, then those of its followers; what can be charged at once is; the read is
-//! posted; room is made; what was not charged yet is; the read is completed, checked and mapped. A page
-//! without a charge is never mapped. Where no room comes, the read is completed and dropped, the followers
-//! are left far, and the fault goes on as one without overlap.
+//! Order: the page's word is locked, then that of its block's head where blocks are elastic, then those of
+//! its followers; what can be charged at once is; the read is posted; room is made; what was not charged yet
+//! is; the read is completed, checked and mapped. A page without a charge is never mapped. Where no room
+//! comes, the read is completed and dropped, the followers are left far, the block is let go, and the fault
+//! goes on as one without overlap: it waits for room with its own page's word alone, and locks the block anew
+//! once it has it, as whatever that is by then.
 //!
 //! No deadlock: an eviction locks its victims only where nobody has them. It waits for a word in one place,
 //! for a page of its own write-back that was touched meanwhile (`evict/write_back.rs`). Say that X, which
 //! serves a fault, waits there for Y. Y locked that page after X's write-back had begun, for until then it
 //! was X's to lock, and X locked all that it has before that. If Y waits in the same way, its write-back
 //! began after it had locked what it has: the write-backs of those who wait for each other begin one after
-//! the other, and a circle would have one begin before itself. For room nobody waits here who has more than
-//! one word.
+//! the other, and a circle would have one begin before itself. A block's head is no exception: it is locked
+//! before the read is posted, so before X's write-back begins, and only where nobody has it. For room nobody
+//! waits here who has more than one word.
 //!
 //! Nothing dangles: the lane reads into memory of its own until the read is completed, and the slots are
 //! those of locked pages, written by nobody meanwhile.
 
 use spillway_core::page_word::PageInfo;
+use spillway_policy::fault_trace::Purpose;
+use spillway_policy::streams::Direction;
 
 use crate::evict::charge::Origin;
 use crate::fault::elastic::HeldBlock;
-use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::Failure;
 use crate::process::in_flight::{Pace, Posted};
@@ -38,10 +42,9 @@ use crate::run::state::Counter;
 const BESIDE_PAGES: usize = 16;
 
 impl<K: Kernel> Worker<K> {
-    /// Reads from this store are posted. Not with elastic blocks: a fault holds its block's head, and would
-    /// have two words while it waits for room.
+    /// Reads from this store are posted.
     pub(crate) fn overlaps(&self, store: usize) -> bool {
-        self.at.settings.fetch.overlap && !self.is_elastic() && self.lanes[store].can_post()
+        self.at.settings.fetch.overlap && self.lanes[store].can_post()
     }
 
     /// A fault at this page will probably post its read.
@@ -58,10 +61,14 @@ impl<K: Kernel> Worker<K> {
         page_number: u64,
         slot: u32,
         store: usize,
-        block: &HeldBlock,
+        block: &mut HeldBlock,
     ) -> Vec<(u64, PageInfo)> {
         let is_charged = self.try_charge(1);
         let mut followers = self.lock_followers(page_number, store, block);
+        let comes_late = planted!(K, "head-comes-unposted");
+        if !comes_late {
+            self.head_comes_along(block, store, &mut followers);
+        }
         self.last_block_pages = 1 + followers.len();
         let ahead = if is_charged { self.charge_ahead(followers.len()) } else { 0 };
         self.leave_far(&mut followers, ahead);
@@ -76,11 +83,20 @@ impl<K: Kernel> Worker<K> {
         self.lanes[store].post_reads(&in_store);
         self.at.run.count(Counter::ReadsPosted, 1);
         self.posted = Some(Posted { store, slots, is_charged });
+        if comes_late {
+            self.head_comes_along(block, store, &mut followers);
+        }
         followers
     }
 
-    /// Makes room while the posted read is under way. On success the page and its followers are charged.
-    pub(crate) fn charge_meanwhile(&mut self, followers: &mut Vec<(u64, PageInfo)>) -> Result<(), Failure> {
+    /// Makes room while the posted read is under way. On success the page and its followers are charged;
+    /// after a failure nothing of the block is locked.
+    pub(crate) fn charge_meanwhile(
+        &mut self,
+        page_number: u64,
+        block: &mut HeldBlock,
+        followers: &mut Vec<(u64, PageInfo)>,
+    ) -> Result<(), Failure> {
         self.make_room_beside();
         let is_charged = self.posted.as_ref().is_some_and(|posted| posted.is_charged);
         if is_charged || planted!(K, "mapped-before-charged") || self.try_charge(1) {
@@ -91,7 +107,17 @@ impl<K: Kernel> Worker<K> {
             self.drop_posted();
         }
         self.leave_far(followers, 0);
-        self.charge(1, Origin::Stored)
+        let stays_held = planted!(K, "head-held-for-room");
+        if !stays_held {
+            self.let_block_go(block);
+        }
+        K::must_hold("who waits for room has no word but its page's", || !block.has_own_lock());
+        self.charge(1, Origin::Stored)?;
+        if self.is_elastic() && !stays_held && !planted!(K, "block-kept-though-let-go") {
+            // Others may have stretched it meanwhile, or taken it apart.
+            *block = self.lock_block(page_number, Purpose::Fetch);
+        }
+        Ok(())
     }
 
     /// Makes room for faults to come, as much as this one takes.

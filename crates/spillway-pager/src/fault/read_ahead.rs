@@ -15,13 +15,13 @@
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
-use spillway_policy::fault_trace::{Block, Cause, Event};
+use spillway_policy::fault_trace::{Block, Cause, Event, TracedReads};
+use spillway_policy::read_streams::{ANYWHERE, Ask, Request};
+use spillway_policy::streams::Direction;
 
 use crate::fault::access::Access;
 use crate::fault::elastic::HeldBlock;
-use crate::fault::read_streams::{ANYWHERE, Request};
-use crate::fault::streams::Direction;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
@@ -42,18 +42,17 @@ impl<K: Kernel> Worker<K> {
         if pages < LEAST_PAGES.min(self.at.max_block_pages) || pages == 1 {
             return;
         }
-        let ahead = &self.engine.read_streams;
-        let has_cpu = ahead.note_thread(self.faulting_thread);
+        let (thread, write) = (self.faulting_thread, access != Access::Read);
+        let ask = Ask { thread, page_number, direction, block: block.clone(), pages: pages as u64, write };
+        let (answer, used_pages) = self.with_reads(|reads| reads.ask(ask));
         if pages == self.at.max_block_pages {
-            self.want_next_range(page_number, direction, has_cpu);
+            self.want_next_range(page_number, direction, answer.has_cpu);
         }
-        if !has_cpu {
+        if !answer.has_cpu {
             return;
         }
-        let stream = ahead.stream_of(page_number);
+        let stream = self.engine.read_streams.stream(answer.place);
         stream.node.store(self.node_served().map_or(ANYWHERE, u32::from), Ordering::Relaxed);
-        let write = access != Access::Read;
-        let used_pages = stream.ask(page_number, direction, block, pages as u64, write);
         self.at.run.count(Counter::PagesAheadUsed, used_pages);
         self.at.handlers.note_stream();
         fence(Ordering::SeqCst);
@@ -63,10 +62,10 @@ impl<K: Kernel> Worker<K> {
     /// Reads ahead what was asked for; false where nothing was.
     pub(crate) fn read_ahead(&mut self) -> bool {
         let engine = self.engine;
-        let mut was_asked = false;
-        for stream in &engine.read_streams.streams {
-            let Some(request) = stream.take() else { continue };
-            was_asked = true;
+        let mut next_place = 0;
+        while let Some((place, request)) = self.with_reads(|reads| reads.take_from(next_place)) {
+            next_place = place + 1;
+            let stream = engine.read_streams.stream(place);
             let Some(_pass) = engine.enter() else { continue };
             if let Ok(node) = stream.node.load(Ordering::Relaxed).try_into() {
                 self.place_on(node);
@@ -78,7 +77,12 @@ impl<K: Kernel> Worker<K> {
             stream.came_pages.fetch_add(came_pages as u64, Ordering::Relaxed);
             self.at.run.count(Counter::PagesReadAhead, came_pages as u64);
         }
-        was_asked
+        next_place > 0
+    }
+
+    fn with_reads<T>(&self, ask: impl FnOnce(&mut TracedReads<'_>) -> T) -> T {
+        let mut trace = self.engine.trace();
+        ask(&mut TracedReads { reads: &self.engine.read_streams, trace: trace.as_deref_mut() })
     }
 
     /// What is left of a request where a range is made ready as a whole.
@@ -96,21 +100,14 @@ impl<K: Kernel> Worker<K> {
 
     /// Brings in the far pages of a block but for the first. Returns how many.
     fn bring_ahead(&mut self, request: &Request) -> Option<usize> {
-        let Range { start, end } = request.pages;
-        let (marker, pages) = match request.direction {
-            Direction::Up => {
-                let marker = (start..end).find(|&page_number| self.is_far(page_number))?;
-                (marker, marker..end)
-            }
-            Direction::Down => {
-                let marker = (start..end).rfind(|&page_number| self.is_far(page_number))?;
-                (marker, start..marker + 1)
-            }
-        };
+        let is_far = |page_number| self.is_far(page_number);
+        let pages = self.with_reads(|reads| reads.behind_marker(request, is_far))?;
+        let marker = request.marker_of(&pages);
         let block = HeldBlock::along(request.direction, pages);
         let store = self.at.store_of(self.engine.table.find(marker)?.peek().slot()?)?;
         let mut pages = self.lock_followers(marker, store, &block);
-        let room = self.charge_ahead(pages.len());
+        let is_free = planted!(K, "ahead-not-charged");
+        let room = if is_free { pages.len() } else { self.charge_ahead(pages.len()) };
         self.leave_far(&mut pages, room);
         block.sort(&mut pages);
         let &(first, info) = pages.first()?;
@@ -119,7 +116,9 @@ impl<K: Kernel> Worker<K> {
         let epoch = self.protection(first, request.write, 1 + followers.len());
         let Ok(epoch) = self.fetch_pages(first, slot, store, &mut followers, epoch) else {
             pages.append(&mut followers);
-            self.leave_far(&mut pages, 0);
+            if !planted!(K, "ahead-left-locked") {
+                self.leave_far(&mut pages, 0);
+            }
             return None;
         };
         pages.append(&mut followers);

@@ -17,13 +17,13 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_policy::fault_trace::{Event, Taped};
+use spillway_policy::streams::Direction;
 use spillway_policy::tape::window::MOST_ASKED_PAGES;
 use spillway_policy::tape::{MOST_RUN_PAGES, Met, Run, Score};
 
 use crate::fault::elastic::HeldBlock;
 use crate::fault::followed::{Foreseen, Place};
 use crate::fault::player::{Player, Spot};
-use crate::fault::streams::Direction;
 use crate::kernel::Kernel;
 use crate::process::deck::Deck;
 use crate::process::worker::Worker;

@@ -22,7 +22,6 @@ use spillway_policy::fault_trace::{Block as Came, Cause, Event};
 
 use crate::evict::charge::Origin;
 use crate::fault::access::Access;
-use crate::fault::streams::Direction;
 use crate::kernel::Kernel;
 use crate::pages::address::target;
 use crate::pages::error::Failure;
@@ -71,7 +70,7 @@ impl<K: Kernel> Worker<K> {
     fn zero_run_pages(&self, page_number: u64) -> usize {
         let has_streams = self.at.settings.block == Block::Streams;
         if has_streams && !self.engine.stores_full.load(Ordering::Relaxed) {
-            self.stream_pages(page_number, Direction::Up)
+            self.stream_of_zeros(page_number)
         } else {
             1
         }

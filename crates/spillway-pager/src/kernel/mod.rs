@@ -115,6 +115,9 @@ pub trait Kernel: Send + Sync + Sized + 'static {
         false
     }
 
+    /// What holds at this place in all of the pager's threads together. Live: nobody looks.
+    fn must_hold(_what: &str, _is_so: impl FnOnce() -> bool) {}
+
     /// A page is about to be sealed under a nonce, which must have served for no other page of the run. Live:
     /// nothing.
     fn seals(_nonce: [u8; NONCE_BYTES], _page: &Page) {}

@@ -2,13 +2,14 @@
 //! whether the page was used; and whether it could not leave. Changed without locks, a bit at a time; who may
 //! change an order is [`crate::fault::elastic`]'s to say.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use spillway_policy::blocks::{Blocks, LARGEST_ORDER, Orders};
+use spillway_policy::blocks::Orders;
+use spillway_policy::streams::LEAF_PAGES;
 
-use crate::fault::streams::LEAF_PAGES;
-use crate::pages::address::page_numbers;
 use crate::pages::table::PageTable;
 
 const ORDER_MASK: u64 = 0xF;
@@ -36,6 +37,47 @@ impl Orders for PageTable {
         {
             before = now;
         }
+    }
+
+    /// What else is noted of the pages goes too.
+    fn clear_orders(&self, pages: Range<u64>) {
+        let mut page_number = pages.start;
+        while page_number < pages.end {
+            // Much of a range may never have been touched, or lies in no block.
+            let step = match self.block_byte(page_number) {
+                None => LEAF_PAGES,
+                Some((bytes, _)) if bytes.load(Ordering::Acquire) == 0 => 8,
+                Some(_) => {
+                    self.set_order(page_number, 0);
+                    self.clear(page_number, USED | AHEAD | REFUSED);
+                    1
+                }
+            };
+            page_number = (page_number / step + 1) * step;
+        }
+    }
+}
+
+/// The orders as each was when it was first looked at. For mistakes that are planted: what is looked at again
+/// is the same again.
+pub(crate) struct AtFirstLook<'a> {
+    table: &'a PageTable,
+    seen: RefCell<BTreeMap<u64, Option<u8>>>,
+}
+
+impl<'a> AtFirstLook<'a> {
+    pub(crate) fn new(table: &'a PageTable) -> Self {
+        Self { table, seen: RefCell::default() }
+    }
+}
+
+impl Orders for AtFirstLook<'_> {
+    fn order(&self, page_number: u64) -> Option<u8> {
+        *self.seen.borrow_mut().entry(page_number).or_insert_with(|| self.table.order(page_number))
+    }
+
+    fn set_order(&self, page_number: u64, order: u8) {
+        self.table.set_order(page_number, order);
     }
 }
 
@@ -101,28 +143,6 @@ impl PageTable {
         self.has(page_number, WHOLE)
     }
 
-    /// Makes single pages of a range that is no region any more, and of what was in one block with them.
-    pub(crate) fn forget_blocks(&self, range: &Range<usize>) {
-        let (from, to) = page_numbers(range);
-        let blocks = Blocks::over(self, LARGEST_ORDER);
-        blocks.part_before(from);
-        blocks.part_before(to);
-        let mut page_number = from;
-        while page_number < to {
-            // Much of a range may never have been touched, or lies in no block.
-            let step = match self.block_byte(page_number) {
-                None => LEAF_PAGES,
-                Some((bytes, _)) if bytes.load(Ordering::Acquire) == 0 => 8,
-                Some(_) => {
-                    self.set_order(page_number, 0);
-                    self.clear(page_number, USED | AHEAD | REFUSED);
-                    1
-                }
-            };
-            page_number = (page_number / step + 1) * step;
-        }
-    }
-
     fn has(&self, page_number: u64, bits: u64) -> bool {
         let found = self.block_byte(page_number);
         found.is_some_and(|(bytes, shift)| bytes.load(Ordering::Relaxed) >> shift & bits != 0)
@@ -149,7 +169,7 @@ impl PageTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spillway_core::page::PAGE_SIZE;
+    use spillway_policy::blocks::{Blocks, LARGEST_ORDER};
 
     #[test]
     fn orders_and_uses_are_kept_apart() {
@@ -178,7 +198,7 @@ mod tests {
         assert!(table.find_or_make(0).is_ok());
         (0..32).for_each(|page| table.set_order(page, 3));
         table.note_used(13);
-        table.forget_blocks(&(12 * PAGE_SIZE..18 * PAGE_SIZE));
+        Blocks::over(&table, LARGEST_ORDER).part(12..18);
         let orders: Vec<_> = (0..32).map(|page| table.order(page).unwrap()).collect();
         assert_eq!((&orders[..8], &orders[8..24], &orders[24..]), (&[3; 8][..], &[0; 16][..], &[3; 8][..]));
         assert!(!table.is_used(13));

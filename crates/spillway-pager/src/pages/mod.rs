@@ -16,5 +16,6 @@ pub mod frames;
 pub mod origins;
 pub mod reserve;
 pub mod stages;
+mod stream_words;
 pub mod table;
 pub mod whole_ranges;

@@ -137,7 +137,7 @@ impl PageTable {
         Some(&self.leaf(page_number)?[LEAF_PAGES])
     }
 
-    /// How the pages of this 2 MiB were fetched last, by streams upwards; see [`crate::fault::streams`].
+    /// How the pages of this 2 MiB were fetched last, by streams upwards; see [`spillway_policy::streams`].
     #[must_use]
     pub fn stream_of(&self, page_number: u64) -> Option<&AtomicU64> {
         Some(&self.leaf(page_number)?[LEAF_PAGES + 1])

@@ -9,9 +9,12 @@ use spillway_core::fifo::Entry;
 use spillway_core::frame_pool::RANGE_FRAMES;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{Departures, Epoch, MAX_EPOCH, MAX_FRAMES, PageInfo, Queue};
+use spillway_policy::blocks::{Blocks, LARGEST_ORDER};
 use spillway_policy::dcm::{Config, Replacement};
-use spillway_policy::fault_trace::{Event, Header, Sink, Traced};
+use spillway_policy::fault_trace::{BlockKind, BlockRule, Event, Header, Sink, Traced, TracedBlocks};
+use spillway_policy::read_streams::ReadStreams;
 use spillway_policy::scan_clock::ScanClock;
+use spillway_policy::streams::MAX_BLOCK_PAGES;
 use spillway_policy::use_forecast::UseValues;
 use spillway_policy::use_history::UseHistory;
 use spillway_store::StoreError;
@@ -20,9 +23,8 @@ use spillway_sys::ranges::BounceRange;
 
 use crate::evict::written_share::WrittenShare;
 use crate::fault::followed::Followers;
-use crate::fault::read_streams::ReadStreams;
-use crate::fault::streams::MAX_BLOCK_PAGES;
 use crate::kernel::{Kernel, planted};
+use crate::pages::address::page_numbers;
 use crate::pages::frames::Frames;
 use crate::pages::reserve::Reserve;
 use crate::pages::stages::Stages;
@@ -303,10 +305,19 @@ impl<K: Kernel> Engine<K> {
         self.config.replacement.inactive_pages(local_pages).min(most)
     }
 
-    /// Writes down what happens from now on, for a replay. Before anything does. `settings` are the run's.
-    pub fn record(&self, settings: serde_json::Value, sink: Box<dyn Sink>) {
-        let EngineConfig { replacement, victim_window_pages, limit_pages, seed, .. } = self.config;
-        let start = Header { replacement, victim_window_pages, local_pages: limit_pages, seed, settings };
+    /// Writes down what happens from now on, for a replay. Before anything does. `settings` are the run's,
+    /// `most_pages` those of the largest block.
+    pub fn record(
+        &self,
+        kind: BlockKind,
+        most_pages: usize,
+        settings: serde_json::Value,
+        sink: Box<dyn Sink>,
+    ) {
+        let EngineConfig { replacement, victim_window_pages, limit_pages, seed, cpus, .. } = self.config;
+        let blocks = Some(BlockRule { kind, most_pages: most_pages as u64, cpus });
+        let local_pages = limit_pages;
+        let start = Header { replacement, victim_window_pages, local_pages, seed, blocks, settings };
         self.replacement().record(&Event::Start(start), sink);
         self.is_recorded.store(true, Ordering::Relaxed);
     }
@@ -341,6 +352,12 @@ impl<K: Kernel> Engine<K> {
     /// Whether a tape is recorded.
     pub(crate) fn is_taping(&self) -> bool {
         self.deck().is_some_and(Deck::is_recording)
+    }
+
+    /// Where what happens is written down, if it is: with the lock of the queues, which the caller does not
+    /// hold. Of locks that are taken too, that of the regions comes first.
+    pub(crate) fn trace(&self) -> Option<MutexGuard<'_, Traced>> {
+        self.is_recorded().then(|| self.replacement())
     }
 
     /// Writes an event down, where this process is recorded. The caller does not hold the queues' lock.
@@ -388,7 +405,13 @@ impl<K: Kernel> Engine<K> {
         let mut regions = self.change_regions();
         let parts = regions.take(range);
         if !planted!(K, "block-outlives-its-region") {
-            parts.iter().for_each(|(part, _)| self.table.forget_blocks(part));
+            let mut trace = self.trace();
+            let blocks = Blocks::over(&self.table, LARGEST_ORDER);
+            let mut blocks = TracedBlocks { blocks, trace: trace.as_deref_mut() };
+            parts.iter().for_each(|(part, _)| {
+                let (from, to) = page_numbers(part);
+                blocks.part(from..to);
+            });
         }
         parts
     }

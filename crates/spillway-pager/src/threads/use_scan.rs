@@ -15,7 +15,7 @@ use spillway_policy::scan_clock::Arrivals;
 use spillway_policy::use_forecast::UseForecast;
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::{Kernel, Look};
+use crate::kernel::{Kernel, Look, planted};
 use crate::pages::address::{page_number_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::{Counter, MAX_PROCESSES};
@@ -121,7 +121,7 @@ impl<K: Kernel> Worker<K> {
             scan.end();
             return true;
         };
-        scan.next = Some(piece.end);
+        scan.next = Some(if planted!(K, "scan-goes-round") { piece.start } else { piece.end });
         match self.scan_piece(scan, &piece) {
             Look::Told => {}
             Look::NotNow => scan.has_gaps = true,

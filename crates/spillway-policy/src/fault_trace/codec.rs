@@ -4,7 +4,9 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 use thiserror::Error;
 
-use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served, Taped, ThreadCall};
+use super::block_codec::CallEncoder;
+use super::bytes::{Source, Stop, flag, picked, place, put, put_page, put_runs};
+use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Served, Taped, ThreadCall};
 use crate::dcm::Step;
 use crate::strides::{Foresight, MOST_AHEAD_PAGES};
 use crate::tape::Met;
@@ -25,6 +27,8 @@ const SCAN: u8 = 10;
 const FORESEEN: u8 = 16;
 const TAPED: u8 = 17;
 const THREAD: u8 = 18;
+const STREAM: u8 = 19;
+const ELASTIC: u8 = 20;
 
 // What a thread was asked.
 const OWN_NEWCOMER: u8 = 0;
@@ -45,12 +49,8 @@ const SERVED: [Served; 5] =
 const CAUSES: [Cause; 4] = [Cause::Fetch, Cause::ReadAhead, Cause::Zeros, Cause::TakenOver];
 const FORESIGHTS: [Foresight; 3] = [Foresight::Off, Foresight::Trend, Foresight::Rounds];
 const LEFTS: [Left; 4] = [Left::Clean, Left::Stored, Left::Zeros, Left::Forgotten];
-/// Pages are numbered below this: what an entry of a queue has room for.
-const PAGE_LIMIT: u64 = 1 << 57;
 /// Bytes of a header at most.
 const HEADER_BYTES: u64 = 1 << 16;
-/// Runs of one event at most: more than the queues of any machine have entries.
-const MOST_RUNS: u64 = 1 << 32;
 
 /// What is no event.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -142,6 +142,14 @@ impl Encoder {
                 put(taped.asked.len() as u64, bytes);
                 taped.asked.iter().for_each(|&page_number| self.page(page_number, bytes));
             }
+            Event::Stream(call) => {
+                bytes.push(STREAM);
+                CallEncoder { last_page: &mut self.last_page, bytes }.stream(call);
+            }
+            Event::Elastic(call) => {
+                bytes.push(ELASTIC);
+                CallEncoder { last_page: &mut self.last_page, bytes }.elastic(call);
+            }
             Event::Block(Block { cause, page_number, wanted_pages, came_pages }) => {
                 bytes.extend([BLOCK, place(&CAUSES, cause)]);
                 self.page(*page_number, bytes);
@@ -205,30 +213,8 @@ impl Encoder {
     }
 
     fn page(&mut self, page_number: u64, bytes: &mut Vec<u8>) {
-        let distance = page_number.wrapping_sub(self.last_page) as i64;
-        self.last_page = page_number;
-        put((distance << 1 ^ distance >> 63) as u64, bytes);
+        put_page(page_number, &mut self.last_page, bytes);
     }
-}
-
-fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
-    all.iter().position(|other| other == one).unwrap_or_default() as u8
-}
-
-fn put_runs(runs: &Runs, bytes: &mut Vec<u8>) {
-    put(runs.0.len() as u64, bytes);
-    for &(number, count) in &runs.0 {
-        bytes.push(number);
-        put(count, bytes);
-    }
-}
-
-fn put(mut word: u64, bytes: &mut Vec<u8>) {
-    while word >= 0x80 {
-        bytes.push(word as u8 | 0x80);
-        word >>= 7;
-    }
-    bytes.push(word as u8);
 }
 
 /// Reads what an [`Encoder`] wrote, from bytes that come in parts of any length.
@@ -238,12 +224,6 @@ pub struct Decoder {
     at: usize,
     last_page: u64,
     count: u64,
-}
-
-enum Stop {
-    /// The event goes on in what has not come yet.
-    More,
-    Bad,
 }
 
 impl Decoder {
@@ -276,12 +256,6 @@ impl Decoder {
     pub fn is_amid_an_event(&self) -> bool {
         self.at < self.bytes.len()
     }
-}
-
-struct Source<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    last_page: u64,
 }
 
 impl Source<'_> {
@@ -335,6 +309,8 @@ impl Source<'_> {
                 Event::Foreseen(Foreseen { place, is_new, foresight, page_number, most, far, used, asked })
             }
             TAPED => Event::Taped(self.taped()?),
+            STREAM => Event::Stream(self.stream_call()?),
+            ELASTIC => Event::Elastic(self.elastic_call()?),
             BLOCK => Event::Block(Block {
                 cause: self.one_of(&CAUSES)?,
                 page_number: self.page()?,
@@ -395,79 +371,20 @@ impl Source<'_> {
     fn thread(&mut self) -> Result<u16, Stop> {
         Ok(self.number(MOST_THREADS)? as u16)
     }
-
-    fn byte(&mut self) -> Result<u8, Stop> {
-        let &byte = self.bytes.get(self.at).ok_or(Stop::More)?;
-        self.at += 1;
-        Ok(byte)
-    }
-
-    fn word(&mut self) -> Result<u64, Stop> {
-        let mut word = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            if shift == 63 && byte > 1 {
-                break;
-            }
-            word |= u64::from(byte & 0x7F) << shift;
-            if byte < 0x80 {
-                return Ok(word);
-            }
-        }
-        Err(Stop::Bad)
-    }
-
-    fn number(&mut self, limit: u64) -> Result<u64, Stop> {
-        Some(self.word()?).filter(|&number| number < limit).ok_or(Stop::Bad)
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> Result<T, Stop> {
-        let byte = self.byte()?;
-        picked(all, byte)
-    }
-
-    fn page(&mut self) -> Result<u64, Stop> {
-        let word = self.word()?;
-        let distance = (word >> 1) as i64 ^ -((word & 1) as i64);
-        let page_number = self.last_page.wrapping_add(distance as u64);
-        if page_number >= PAGE_LIMIT {
-            return Err(Stop::Bad);
-        }
-        self.last_page = page_number;
-        Ok(page_number)
-    }
-
-    fn entry(&mut self) -> Result<Entry, Stop> {
-        let page_number = self.page()?;
-        let generation = Some(self.byte()?).filter(|&byte| byte < 0x80).ok_or(Stop::Bad)?;
-        Ok(Entry { page_number, generation })
-    }
-
-    /// No more memory than the bytes themselves take, whatever they say.
-    fn runs(&mut self) -> Result<Runs, Stop> {
-        let count = self.number(MOST_RUNS)?;
-        let mut runs = Vec::new();
-        for _ in 0..count {
-            runs.push((self.byte()?, self.word()?));
-        }
-        Ok(Runs(runs))
-    }
-}
-
-fn picked<T: Copy>(all: &[T], number: u8) -> Result<T, Stop> {
-    all.get(usize::from(number)).copied().ok_or(Stop::Bad)
-}
-
-fn flag(byte: u8) -> Result<bool, Stop> {
-    picked(&[false, true], byte)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dcm::Config;
+    use crate::fault_trace::block_event::{BlockKind, BlockRule, ElasticCall, Purpose, StreamCall};
+    use crate::fault_trace::bytes::PAGE_LIMIT;
     use crate::fault_trace::event::Header;
+    use crate::fault_trace::runs::Runs;
+    use crate::read_streams::{Answer, Ask, Request};
+    use crate::streams::{Coming, Direction, Earned};
     use proptest::prelude::*;
+    use std::ops::Range;
 
     fn entries() -> impl Strategy<Value = Entry> {
         (0..PAGE_LIMIT, 0_u8..128).prop_map(|(page_number, generation)| Entry { page_number, generation })
@@ -477,11 +394,78 @@ mod tests {
         prop::collection::vec((any::<u8>(), any::<u64>()), 0..5).prop_map(Runs)
     }
 
+    fn ranges() -> impl Strategy<Value = Range<u64>> {
+        (0..PAGE_LIMIT, 0..PAGE_LIMIT).prop_map(|(start, pages)| start..start + pages)
+    }
+
+    fn stream_calls() -> impl Strategy<Value = StreamCall> {
+        let direction = || prop::sample::select(&Direction::BOTH[..]);
+        let numbers = || (any::<u64>(), any::<u64>(), any::<u64>());
+        let request = || {
+            (ranges(), direction(), any::<bool>()).prop_map(|(pages, direction, write)| Request {
+                pages,
+                direction,
+                write,
+            })
+        };
+        prop_oneof![
+            (0..PAGE_LIMIT, any::<bool>(), runs(), direction(), numbers()).prop_map(
+                |(page_number, is_along, far, direction, (pages, used_pages, used_zeros))| {
+                    let earned = Earned { direction, pages, used_pages, used_zeros };
+                    StreamCall::Earned { page_number, is_along, far, earned }
+                }
+            ),
+            (0..PAGE_LIMIT, any::<[bool; 2]>(), runs(), direction(), numbers()).prop_map(
+                |(page_number, [is_along, is_zeros], far, direction, numbers)| {
+                    let (wanted_pages, span_pages, ahead_pages) = numbers;
+                    let coming =
+                        Coming { page_number, direction, wanted_pages, span_pages, ahead_pages, is_zeros };
+                    StreamCall::Coming { coming, is_along, far }
+                }
+            ),
+            (any::<(u32, u64, u8)>(), 0..PAGE_LIMIT, direction(), ranges(), any::<[bool; 3]>()).prop_map(
+                |((thread, pages, place), page_number, direction, block, [write, has_cpu, goes_on])| {
+                    let ask = Ask { thread, page_number, direction, block, pages, write };
+                    StreamCall::Ask { ask, answer: Answer { has_cpu, place, goes_on } }
+                }
+            ),
+            (any::<u8>(), request()).prop_map(|(place, request)| StreamCall::Take { place, request }),
+            (request(), runs(), prop::option::of(ranges()))
+                .prop_map(|(request, far, pages)| StreamCall::Marker { request, far, pages }),
+        ]
+    }
+
+    fn elastic_calls() -> impl Strategy<Value = ElasticCall> {
+        let purposes = vec![Purpose::Fetch, Purpose::Grow, Purpose::Reduce];
+        prop_oneof![
+            (0..PAGE_LIMIT, prop::sample::select(purposes), prop::option::of(ranges())).prop_map(
+                |(page_number, purpose, locked)| ElasticCall::Lock { page_number, purpose, locked }
+            ),
+            (0..PAGE_LIMIT, any::<Option<bool>>(), prop::option::of(0..PAGE_LIMIT))
+                .prop_map(|(page_number, joins, buddy)| ElasticCall::Stretch { page_number, joins, buddy }),
+            (0..PAGE_LIMIT, runs(), any::<bool>()).prop_map(|(page_number, referenced, is_reduced)| {
+                ElasticCall::Reduce { page_number, referenced, is_reduced }
+            }),
+            ranges().prop_map(|pages| ElasticCall::Part { pages }),
+            (0..PAGE_LIMIT, ranges())
+                .prop_map(|(page_number, pages)| ElasticCall::Members { page_number, pages }),
+        ]
+    }
+
     fn events() -> impl Strategy<Value = Event> {
         let queue = || prop::sample::select(&QUEUES[..]);
         let header = |(local_pages, seed)| {
             let (replacement, settings) = (Config::default(), serde_json::json!({"block": "elastic"}));
-            Event::Start(Header { replacement, victim_window_pages: 256, local_pages, seed, settings })
+            let rule = BlockRule { kind: BlockKind::Elastic, most_pages: 16, cpus: 2 };
+            let blocks = (seed % 2 == 0).then_some(rule);
+            Event::Start(Header {
+                replacement,
+                victim_window_pages: 256,
+                local_pages,
+                seed,
+                blocks,
+                settings,
+            })
         };
         let step = entries().prop_flat_map(|entry| {
             prop::sample::select(vec![
@@ -536,6 +520,8 @@ mod tests {
         prop_oneof![
             foreseen,
             taped,
+            stream_calls().prop_map(Event::Stream),
+            elastic_calls().prop_map(Event::Elastic),
             (0_u16..4096, call).prop_map(|(place, call)| Event::Thread { place, call }),
             (any::<usize>(), any::<u64>()).prop_map(header),
             queue().prop_map(Event::Newcomer),

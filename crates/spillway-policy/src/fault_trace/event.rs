@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 
+use super::block_event::{BlockRule, ElasticCall, StreamCall};
+use super::runs::Runs;
 use crate::dcm::{Config, Replacement, Step};
 use crate::strides::Foresight;
 use crate::tape::Met;
@@ -21,6 +23,9 @@ pub struct Header {
     pub local_pages: usize,
     /// Of the replacement's coin.
     pub seed: u64,
+    /// How blocks come to their sizes; nothing in traces of version 1, which do not tell enough of them.
+    #[serde(default)]
+    pub blocks: Option<BlockRule>,
     /// Everything that the run was started with, to be read by people.
     pub settings: serde_json::Value,
 }
@@ -37,43 +42,6 @@ impl Header {
     #[must_use]
     pub fn thread_queues(&self, place: u16) -> ThreadQueues {
         ThreadQueues::new(&self.replacement, self.local_pages, self.seed, place.into())
-    }
-}
-
-/// Small numbers, one after another, as runs: how often each comes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Runs(pub Vec<(u8, u64)>);
-
-impl Runs {
-    /// Adds a number at the end.
-    pub fn push(&mut self, number: u8) {
-        self.push_many(number, 1);
-    }
-
-    /// Adds a number `count` times.
-    pub fn push_many(&mut self, number: u8, count: u64) {
-        match self.0.last_mut() {
-            Some((last, before)) if *last == number => *before = before.saturating_add(count),
-            _ if count > 0 => self.0.push((number, count)),
-            _ => {}
-        }
-    }
-
-    /// The numbers in their order.
-    pub fn iter(&self) -> impl Iterator<Item = u8> {
-        self.0.iter().flat_map(|&(number, count)| (0..count).map(move |_| number))
-    }
-
-    /// How many numbers there are.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -287,6 +255,10 @@ pub enum Event {
     Foreseen(Foreseen),
     /// [`crate::tape::Window::fault`] and its answer.
     Taped(Taped),
+    /// Something was asked of streams of faults.
+    Stream(StreamCall),
+    /// Something was asked of elastic blocks.
+    Elastic(ElasticCall),
     /// Pages came, all for one reason.
     Block(Block),
     /// Pages that lie side by side left.

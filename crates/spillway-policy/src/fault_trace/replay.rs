@@ -1,12 +1,13 @@
 //! Replays a fault trace: the calls that it tells of, to the same code, step by step.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Debug;
 
 use thiserror::Error;
 
-use super::event::{Event, Foreseen, Header, Runs, Taped, ThreadCall};
+use super::event::{Event, Foreseen, Header, Taped, ThreadCall};
+use super::replay_blocks::{BlockReplay, Mismatch, same};
+use super::runs::told;
 use crate::dcm::Replacement;
 use crate::strides::Follower;
 use crate::tape::Window;
@@ -34,6 +35,8 @@ pub struct Replay {
     threads: HashMap<u16, ThreadQueues>,
     followers: HashMap<u8, Follower>,
     windows: HashMap<u8, Window>,
+    /// Nothing where the trace does not tell enough of blocks.
+    blocks: Option<BlockReplay>,
     events: u64,
     calls: u64,
 }
@@ -51,6 +54,12 @@ impl Replay {
         self.calls
     }
 
+    /// How many of them spoke of blocks; none where the trace is of version 1.
+    #[must_use]
+    pub fn block_calls(&self) -> u64 {
+        self.blocks.as_ref().map_or(0, |blocks| blocks.calls)
+    }
+
     /// How many times a page stayed because it was used more than others.
     #[must_use]
     pub fn kept_in_use(&self) -> u64 {
@@ -65,6 +74,7 @@ impl Replay {
         if let Event::Start(header) = event {
             self.same("the start", &false, &self.replacement.is_some())?;
             self.replacement = Some(header.replacement());
+            self.blocks = header.blocks.map(BlockReplay::new);
             self.header = Some(header.clone());
             self.events += 1;
             return Ok(());
@@ -108,12 +118,21 @@ impl Replay {
             Event::Thread { place, call } => self.call_of_thread(replacement, *place, call)?,
             Event::Foreseen(foreseen) => self.foresee(foreseen)?,
             Event::Taped(taped) => self.follow_tape(taped)?,
-            Event::Start(_) | Event::Fault(_) | Event::Block(_) | Event::Left { .. } | Event::Scan { .. } => {
-                return Ok(());
-            }
+            Event::Stream(call) => self.block(|blocks| blocks.stream(call))?,
+            Event::Elastic(call) => self.block(|blocks| blocks.elastic(call))?,
+            Event::Block(block) => return self.block(|blocks| blocks.came(block)),
+            Event::Start(_) | Event::Fault(_) | Event::Left { .. } | Event::Scan { .. } => return Ok(()),
         }
         self.calls += 1;
         Ok(())
+    }
+
+    fn block(
+        &mut self,
+        step: impl FnOnce(&mut BlockReplay) -> Result<(), Mismatch>,
+    ) -> Result<(), Difference> {
+        let index = self.events;
+        self.blocks.as_mut().map_or(Ok(()), step).map_err(|mismatch| mismatch.at(index))
     }
 
     fn call_of_thread(
@@ -184,7 +203,10 @@ impl Replay {
         self.same("how many foreseen pages were used", &live.used, &(used as u64))?;
         self.same("the pages that are foreseen", &live.asked.as_slice(), &follower.asked())?;
         self.followers.insert(live.place, follower);
-        Ok(())
+        self.block(|blocks| {
+            blocks.note_foreseen(live.page_number, live.asked.len() as u64);
+            Ok(())
+        })
     }
 
     fn follow_tape(&mut self, live: &Taped) -> Result<(), Difference> {
@@ -198,7 +220,10 @@ impl Replay {
         self.same("no more than these", &true, &(live.asked.len() <= wanted))?;
         window.ask(live.asked.len());
         self.windows.insert(live.place, window);
-        Ok(())
+        self.block(|blocks| {
+            blocks.note_taped(live.page_number, live.asked.len() as u64);
+            Ok(())
+        })
     }
 
     fn same<T: PartialEq + Debug>(
@@ -207,33 +232,15 @@ impl Replay {
         live: &T,
         replayed: &T,
     ) -> Result<(), Difference> {
-        if live == replayed {
-            return Ok(());
-        }
-        let (live, replayed) = (format!("{live:?}"), format!("{replayed:?}"));
-        Err(Difference { index: self.events, what, live, replayed })
+        same(what, live, replayed).map_err(|mismatch| mismatch.at(self.events))
     }
 }
 
-/// What the pager was told when its policy asked, in the same order.
-struct Told<I> {
-    numbers: RefCell<I>,
-    asked: Cell<u64>,
-}
-
-impl<I: Iterator<Item = u8>> Told<I> {
-    fn next(&self) -> u8 {
-        self.asked.set(self.asked.get() + 1);
-        self.numbers.borrow_mut().next().unwrap_or_default()
+impl Mismatch {
+    fn at(self, index: u64) -> Difference {
+        let Self { what, live, replayed } = self;
+        Difference { index, what, live, replayed }
     }
-
-    fn asked(&self) -> u64 {
-        self.asked.get()
-    }
-}
-
-fn told(runs: &Runs) -> Told<impl Iterator<Item = u8>> {
-    Told { numbers: RefCell::new(runs.iter()), asked: Cell::new(0) }
 }
 
 #[cfg(test)]
@@ -257,7 +264,8 @@ mod tests {
 
     fn header(local_pages: usize, seed: u64) -> Header {
         let replacement = Config::default();
-        Header { replacement, victim_window_pages: 256, local_pages, seed, settings: serde_json::Value::Null }
+        let (settings, blocks) = (serde_json::Value::Null, None);
+        Header { replacement, victim_window_pages: 256, local_pages, seed, blocks, settings }
     }
 
     fn events(bytes: &[u8]) -> Vec<Event> {

@@ -6,7 +6,8 @@ use spillway_core::fifo::{Entry, PoolFull};
 use spillway_core::page_word::Queue;
 
 use super::codec::Encoder;
-use super::event::{Event, Runs, ThreadCall};
+use super::event::{Event, ThreadCall};
+use super::runs::Runs;
 use crate::dcm::{Replacement, Step};
 use crate::thread_queues::{BufferFull, Flushed, ThreadQueues};
 

@@ -165,9 +165,13 @@ fn estimate(
 }
 
 fn print(out: &mut impl Write, Shown { replayed, estimate }: &Shown<'_>) -> io::Result<()> {
-    let Replayed { events, calls, faults, came, left, scans, .. } = replayed;
+    let Replayed { events, calls, block_calls, faults, came, left, scans, .. } = replayed;
+    let blocks = match replayed.header.as_ref().map(|header| header.blocks) {
+        Some(None) => "the trace is of version 1, which does not tell enough of blocks".to_owned(),
+        _ => format!("{block_calls} of them on blocks"),
+    };
     match &replayed.difference {
-        None => writeln!(out, "{calls} answers, each as the pager had it ({events} events)")?,
+        None => writeln!(out, "{calls} answers, each as the pager had it; {blocks} ({events} events)")?,
         Some(difference) => writeln!(out, "differs from the pager at {difference}")?,
     }
     writeln!(
