@@ -367,7 +367,7 @@ mod tests {
         const PAGES: u64 = 4000;
         const ROUNDS: u64 = 60;
         let fetched = |use_forecast| {
-            let accesses = (0..ROUNDS * PAGES).map(|i| Access::read(i % PAGES << PAGE_SHIFT));
+            let accesses = (0..ROUNDS * PAGES).map(|i| Access::read((i % PAGES) << PAGE_SHIFT));
             let config = Config { use_forecast, ..Config::default() };
             predicted_with(config, accesses, 3000, Scans::Due).fetched_pages
         };

@@ -384,7 +384,8 @@ pub(super) fn i9(lab: &mut Lab) -> Result<Figure, RunError> {
         Asks::Larger,
         least(on_graphs.map(|(_, gain)| gain.of_trained)),
     ));
-    let of_each: [(&str, fn(&Gain) -> f64); 2] =
+    type GainOf = fn(&Gain) -> f64;
+    let of_each: [(&str, GainOf); 2] =
         [("Degradation", |gain| gain.over_local), ("Trained: degradation", |gain| gain.trained_over_local)];
     for (name, over_local) in of_each {
         let relief = gains.iter().zip(&scarce).map(|(ample, scarce)| over_local(scarce) / over_local(ample));

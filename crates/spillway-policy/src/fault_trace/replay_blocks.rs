@@ -270,7 +270,7 @@ mod tests {
                 streams.note(&coming, is_far)
             }
             let block = earned.direction.block(page_number, span_pages);
-            let (direction, pages, write) = (earned.direction, earned.pages, lost % 2 == 0);
+            let (direction, pages, write) = (earned.direction, earned.pages, lost.is_multiple_of(2));
             let ask = Ask { thread: lost as u32 % 3, page_number, direction, block, pages, write };
             TracedReads { reads: &self.reads, trace: Some(&mut self.traced) }.ask(ask);
             let cause = if zeros { Cause::Zeros } else { Cause::Fetch };
@@ -303,7 +303,7 @@ mod tests {
                 }
                 2 => {
                     blocks.lock(page, Purpose::Reduce, |_| Some(()), |_, ()| ());
-                    blocks.reduce(page, |page| (page ^ number) % 3 > 0);
+                    blocks.reduce(page, |page| !(page ^ number).is_multiple_of(3));
                 }
                 3 => drop(blocks.members(page)),
                 4 => drop(blocks.stretch(page, |_, _| true)),
