@@ -69,7 +69,7 @@ for columns, lines in [(80, 24), (40, 12)]:
     terminal.expect("faults")
     terminal.type("q")
     terminal.expect("LOCAL")
-    terminal.type("sss")
+    terminal.type("sssss")
     if columns == 80:
         terminal.expect("P99")
     terminal.type("q")

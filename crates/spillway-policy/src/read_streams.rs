@@ -129,7 +129,7 @@ pub struct Ask {
     pub block: Range<u64>,
     /// Pages that are worth a read.
     pub pages: u64,
-    /// It writes.
+    /// Its faults are writes.
     pub write: bool,
 }
 

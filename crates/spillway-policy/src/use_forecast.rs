@@ -19,7 +19,12 @@ const KEPT: f32 = 0.9;
 /// Pages that a history is taken to have had before any was seen.
 const PRIOR_PAGES: f32 = 4.0;
 /// The value of a page that is surely used at once.
-const HIGHEST: f32 = (UNKNOWN - 5) as f32;
+const HIGHEST: f32 = 250.0;
+
+/// Above the value of every history, for what cannot leave.
+pub const NEVER_TO_LEAVE: u8 = 251;
+
+const _: () = assert!((HIGHEST as u8) < NEVER_TO_LEAVE && NEVER_TO_LEAVE < UNKNOWN);
 
 /// What each history is worth: settled by who scans, read by who evicts. Until then all are worth the same.
 pub struct UseValues([AtomicU8; HISTORIES]);
@@ -76,8 +81,6 @@ impl UseForecast {
             self.settle_chain(history, &mut worth);
             values.0[history.index()].store((worth[history.index()] * HIGHEST) as u8, Ordering::Relaxed);
         }
-        // Also what the kernel does not let go, which would be tried again and again.
-        values.0[UseHistory::IN_USE.index()].store(HIGHEST as u8, Ordering::Relaxed);
         for counts in &mut self.counts {
             (counts.pages, counts.used) = (counts.pages * KEPT, counts.used * KEPT);
         }

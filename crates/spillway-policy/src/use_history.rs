@@ -63,7 +63,7 @@ impl UseHistory {
         self.0 as usize
     }
 
-    /// All of them.
+    /// All that there are.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..HISTORIES as u16).filter(|code| code & !HAS_RETURNED != 0).map(Self)
     }

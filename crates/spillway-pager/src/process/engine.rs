@@ -15,7 +15,7 @@ use spillway_policy::fault_trace::{BlockKind, BlockRule, Event, Header, Sink, Tr
 use spillway_policy::read_streams::ReadStreams;
 use spillway_policy::scan_clock::ScanClock;
 use spillway_policy::streams::MAX_BLOCK_PAGES;
-use spillway_policy::use_forecast::UseValues;
+use spillway_policy::use_forecast::{self, UseValues};
 use spillway_policy::use_history::UseHistory;
 use spillway_store::StoreError;
 use spillway_sys::memory::Area;
@@ -371,7 +371,17 @@ impl<K: Kernel> Engine<K> {
     /// How much a page is in use, as far as scans tell, by whichever measure the settings ask for.
     pub(crate) fn use_rank(&self, page_number: u64) -> u8 {
         let history = self.table.use_of(page_number);
-        if self.config.replacement.use_forecast { self.use_values.of(history) } else { history.rank() }
+        match self.config.replacement.use_forecast {
+            // What the kernel did not let go is tried again when as many scans have come as ranks look at.
+            true if self.is_refused(page_number) && history.rank() > 0 => use_forecast::NEVER_TO_LEAVE,
+            true => self.use_values.of(history),
+            false => history.rank(),
+        }
+    }
+
+    /// The kernel did not let a page go when its turn had come last.
+    pub(crate) fn is_refused(&self, page_number: u64) -> bool {
+        self.refuses() && self.table.is_refused(page_number)
     }
 
     /// A page's turn to leave has come: what was known of its use is of before. It may come back.

@@ -178,7 +178,10 @@ impl<K: Kernel> Worker<K> {
         let look = self.at.kernel.accesses(range, &mut |page_number, accessed| {
             *(if accessed { &mut scan.used_pages } else { &mut scan.unused_pages }) += 1;
             let history = table.use_of(page_number);
-            scan.forecast.note(history, accessed);
+            // What the kernel keeps local says nothing of what others with its history will be.
+            if !self.engine.is_refused(page_number) {
+                scan.forecast.note(history, accessed);
+            }
             table.set_use(page_number, history.after_scan(accessed));
             if accessed {
                 self.note_used(page_number);

@@ -46,7 +46,7 @@ pub enum StreamCall {
         /// The answer that it had.
         earned: Earned,
     },
-    /// [`crate::streams::Streams::note`].
+    /// What [`crate::streams::Streams::note`] was told of.
     Coming {
         /// As it was asked.
         coming: Coming,
@@ -64,7 +64,7 @@ pub enum StreamCall {
     },
     /// [`crate::read_streams::ReadStreams::take`] where something was asked for.
     Take {
-        /// The stream's place.
+        /// The stream's place among all.
         place: u8,
         /// The answer that it had.
         request: Request,
@@ -121,7 +121,7 @@ pub enum ElasticCall {
         /// The answer that it had.
         is_reduced: bool,
     },
-    /// [`crate::blocks::Blocks::part`].
+    /// What [`crate::blocks::Blocks::part`] was asked for.
     Part {
         /// The pages that go.
         pages: Range<u64>,

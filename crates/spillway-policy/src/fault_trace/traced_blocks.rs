@@ -120,7 +120,7 @@ impl TracedReads<'_> {
 
 /// Elastic blocks, and where their calls are written down.
 pub struct TracedBlocks<'a, O> {
-    /// The blocks.
+    /// The blocks as they are.
     pub blocks: Blocks<O>,
     /// Where its calls are written down.
     pub trace: Option<&'a mut Traced>,

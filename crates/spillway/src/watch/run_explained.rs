@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use spillway_core::page::{PAGE_BYTES, PAGE_SHIFT};
 use spillway_core::page_word::{PageState, Queue};
+use spillway_pager::evict::write_back::BATCH_PAGES;
 use spillway_pager::run::inquiry::{PageTold, Whose};
 use spillway_pager::run::state::slot_ranges;
 use spillway_pager::run::views::RunView;
@@ -142,7 +143,7 @@ fn limits(run: &Run) -> Vec<Limit> {
     if !run.stores.is_empty() && run.stores.iter().all(is_full) {
         limits.push(Limit::StoresFull);
     }
-    if run.local_bytes as f64 >= FULL * run.local_limit_bytes as f64 && run.fetched_pages > 0 {
+    if is_limit_taken(run.local_bytes, run.local_limit_bytes) && run.fetched_pages > 0 {
         limits.push(Limit::Local);
     }
     // Counted each time, so some are of no account.
@@ -153,6 +154,13 @@ fn limits(run: &Run) -> Vec<Limit> {
         limits.push(Limit::Nothing);
     }
     limits
+}
+
+/// But for what departures have just made room for: a batch, and the headroom of a limit (a 64th of it).
+fn is_limit_taken(local_bytes: u64, limit_bytes: u64) -> bool {
+    let batch_bytes = BATCH_PAGES as u64 * PAGE_BYTES;
+    let room_bytes = (limit_bytes / 64 + batch_bytes).max(((1.0 - FULL) * limit_bytes as f64) as u64);
+    local_bytes + room_bytes >= limit_bytes
 }
 
 fn is_full(store: &Store) -> bool {
@@ -237,6 +245,15 @@ mod tests {
             Body::Run { run } => *run,
             _ => panic!("no run"),
         }
+    }
+
+    #[test]
+    fn a_limit_is_taken_but_for_what_departures_make_room_for() {
+        const LIMIT: u64 = 8 << 20;
+        let room = LIMIT / 64 + (256 << 10);
+        assert!(is_limit_taken(LIMIT, LIMIT) && is_limit_taken(LIMIT - room, LIMIT));
+        assert!(!is_limit_taken(LIMIT - room - PAGE_BYTES, LIMIT));
+        assert!(is_limit_taken(973 << 20, 1000 << 20) && !is_limit_taken(950 << 20, 1000 << 20));
     }
 
     #[test]
