@@ -37,7 +37,8 @@ pub struct Config {
     /// lets them be read: what is in use stays ([`crate::use_history`]). Not the paper's; 0 switches it off.
     pub scan_share: f64,
     /// What scans found of a page counts as much as it foretells in this program
-    /// ([`crate::use_forecast`]); otherwise by its rank ([`crate::use_history::UseHistory::rank`]).
+    /// ([`crate::use_forecast`]); otherwise, and with a tape, by its rank
+    /// ([`crate::use_history::UseHistory::rank`]).
     pub use_forecast: bool,
     /// Without a forecast: what a page counts for that came too lately for scans to tell, on the scale of
     /// ranks.
