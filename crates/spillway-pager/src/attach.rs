@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
+use spillway_policy::dcm;
 use spillway_store::{LatencyClass, SharedParts, StoreError, StoreSpec};
 use spillway_sys::memory::{self, PageMap, ProcessStatus};
 use spillway_sys::page_pipe::{FrameChanges, PagePipe};
@@ -106,6 +107,9 @@ const PATCHING: u32 = 3;
 const SERVED: u32 = 4;
 
 const MAX_HANDLERS: usize = 16;
+
+/// Candidates of which victims are chosen by rank, at most: of more no better ones are.
+const MOST_RANKED_CANDIDATES: usize = 256;
 
 const UNNUMBERED: &str = "give a descriptor a number that the program does not use";
 
@@ -406,11 +410,15 @@ impl Startup {
         let pool = welcome.settings.pool;
         // What lies ready lies on one node, and may be wanted on another.
         let reserve_bytes = if has_nodes { 0 } else { pool.reserve_bytes.bytes() };
+        // A tape is worth most where the same pages leave in each run, and which part a program keeps of what it
+        // goes over in rounds is another one each time.
+        let use_forecast = welcome.settings.replacement.use_forecast && !welcome.has_tape_log;
+        let most_candidates = if use_forecast { usize::MAX } else { MOST_RANKED_CANDIDATES };
         let config = EngineConfig {
             limit_pages,
-            replacement: welcome.settings.replacement,
+            replacement: dcm::Config { use_forecast, ..welcome.settings.replacement },
             seed: seed(),
-            victim_window_pages: pool.victim_window_pages,
+            victim_window_pages: pool.victim_window_pages.min(most_candidates),
             reserve_bytes,
             cpus: raw::allowed_cpus().len(),
             huge_streams: welcome.settings.fetch.huge_streams

@@ -80,7 +80,7 @@ impl<K: Kernel> Worker<K> {
             self.give_back_empty(&frames);
             return 0;
         };
-        // A device may have been given some of them since this was asked for the batch, or for its first part.
+        // A device may have been given some of them since this was asked for the batch.
         if !self.nobody_else_holds_memory() {
             self.at.kernel.let_go(references);
             self.give_back_empty(&frames);

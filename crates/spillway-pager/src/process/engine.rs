@@ -371,18 +371,12 @@ impl<K: Kernel> Engine<K> {
     /// How much a page is in use, as far as scans tell, by whichever measure the settings ask for.
     pub(crate) fn use_rank(&self, page_number: u64) -> u8 {
         let history = self.table.use_of(page_number);
-        match self.foretells_use() {
+        match self.config.replacement.use_forecast {
             // What the kernel did not let go is tried again when as many scans have come as ranks look at.
             true if self.is_refused(page_number) && history.rank() > 0 => use_forecast::NEVER_TO_LEAVE,
             true => self.use_values.of(history),
             false => history.rank(),
         }
-    }
-
-    /// Not with a tape: that is worth most where the same pages leave in each run, and which part a program
-    /// keeps of what it goes over in rounds is another one each time.
-    fn foretells_use(&self) -> bool {
-        self.config.replacement.use_forecast && self.deck().is_none()
     }
 
     /// The kernel did not let a page go when its turn had come last.
