@@ -410,8 +410,8 @@ impl Startup {
         let pool = welcome.settings.pool;
         // What lies ready lies on one node, and may be wanted on another.
         let reserve_bytes = if has_nodes { 0 } else { pool.reserve_bytes.bytes() };
-        // A tape is worth most where the same pages leave in each run, and which part a program keeps of what it
-        // goes over in rounds is another one each time.
+        // A tape is worth most where the same pages leave in each run, and which part a program keeps of what
+        // it goes over in rounds is another one each time.
         let use_forecast = welcome.settings.replacement.use_forecast && !welcome.has_tape_log;
         let most_candidates = if use_forecast { usize::MAX } else { MOST_RANKED_CANDIDATES };
         let config = EngineConfig {

@@ -67,6 +67,7 @@ extern "C" fn start() {
         inline::enter();
         startup.note_served();
         adopt::adopt_existing();
+        heap::trim();
         Ok(())
     });
     if let Err(reason) = begun {

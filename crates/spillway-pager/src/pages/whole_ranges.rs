@@ -27,7 +27,7 @@ pub struct WholeRanges {
 }
 
 impl WholeRanges {
-    /// None yet, with room for those that a limit allows.
+    /// None yet, with room for those that a limit allows: of 0 where none are to come.
     #[must_use]
     pub fn new(range_pages: usize, limit_pages: usize) -> Self {
         let queue = Mutex::new(VecDeque::with_capacity(limit_pages / range_pages));

@@ -218,7 +218,7 @@ impl<K: Kernel> Engine<K> {
             is_taped: AtomicBool::new(false),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
             stages: Stages::new(config.huge_streams, K::HUGE_PAGES, config.limit_pages)?,
-            whole: WholeRanges::new(K::HUGE_PAGES, config.limit_pages),
+            whole: WholeRanges::new(K::HUGE_PAGES, if config.huge_streams { config.limit_pages } else { 0 }),
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(UNNEEDED_SLOTS)),

@@ -173,16 +173,16 @@ fn send_as(
 /// # Errors
 /// [`RendezvousError::Message`] where it is no such message; [`RendezvousError::Connection`].
 pub fn receive<M: DeserializeOwned>(from: impl AsFd) -> Result<Option<(M, Vec<OwnedFd>)>, RendezvousError> {
-    // As long as it is: what is touched here stays with each process of a run.
-    let length_flags = RecvFlags::PEEK | RecvFlags::TRUNC;
-    let Some(length) = received(&from, &mut [0], &mut RecvAncillaryBuffer::default(), length_flags)? else {
-        return Ok(None);
-    };
-    let mut text = vec![0; length.min(MAX_MESSAGE_BYTES)];
+    let mut text = vec![0; MAX_MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let Some(received) = received(&from, &mut text, &mut control, RecvFlags::CMSG_CLOEXEC)? else {
-        return Ok(None);
+    let received = loop {
+        let slices = &mut [IoSliceMut::new(&mut text)];
+        match recvmsg(&from, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => break other?.bytes,
+        }
     };
     let fds = control
         .drain()
@@ -192,25 +192,12 @@ pub fn receive<M: DeserializeOwned>(from: impl AsFd) -> Result<Option<(M, Vec<Ow
         })
         .flatten()
         .collect();
+    if received == 0 {
+        return Ok(None);
+    }
     let message = serde_json::from_slice(&text[..received])
         .map_err(|error| RendezvousError::Message(error.to_string()))?;
     Ok(Some((message, fds)))
-}
-
-/// The bytes of a message; `None` when the other side has gone.
-fn received(
-    from: impl AsFd,
-    text: &mut [u8],
-    control: &mut RecvAncillaryBuffer<'_>,
-    flags: RecvFlags,
-) -> Result<Option<usize>, RendezvousError> {
-    loop {
-        match recvmsg(&from, &mut [IoSliceMut::new(text)], control, flags) {
-            Err(Errno::INTR) => {}
-            Err(Errno::CONNRESET) => return Ok(None),
-            other => return Ok(Some(other?.bytes).filter(|bytes| *bytes > 0)),
-        }
-    }
 }
 
 #[cfg(test)]
