@@ -108,9 +108,6 @@ const SERVED: u32 = 4;
 
 const MAX_HANDLERS: usize = 16;
 
-/// Candidates of which victims are chosen by rank, at most: of more no better ones are.
-const MOST_RANKED_CANDIDATES: usize = 256;
-
 const UNNUMBERED: &str = "give a descriptor a number that the program does not use";
 
 impl Startup {
@@ -413,12 +410,11 @@ impl Startup {
         // A tape is worth most where the same pages leave in each run, and which part a program keeps of what
         // it goes over in rounds is another one each time.
         let use_forecast = welcome.settings.replacement.use_forecast && !welcome.has_tape_log;
-        let most_candidates = if use_forecast { usize::MAX } else { MOST_RANKED_CANDIDATES };
         let config = EngineConfig {
             limit_pages,
             replacement: dcm::Config { use_forecast, ..welcome.settings.replacement },
             seed: seed(),
-            victim_window_pages: pool.victim_window_pages.min(most_candidates),
+            victim_window_pages: pool.victim_window_pages,
             reserve_bytes,
             cpus: raw::allowed_cpus().len(),
             huge_streams: welcome.settings.fetch.huge_streams

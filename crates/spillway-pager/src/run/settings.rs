@@ -144,8 +144,8 @@ pub struct PoolSettings {
     /// Pages of zeros kept ready while first writes form streams: at most so many bytes, and a sixteenth of
     /// the local limit; 0 for none.
     pub reserve_bytes: Size,
-    /// Of so many of the oldest pages those leave first that will be used latest, and that lie together in a
-    /// range of 2 MiB; 0 for their order alone. At most 256 where pages leave by their rank.
+    /// Of so many of the oldest pages those leave first that are used least, and that lie together in a range
+    /// of 2 MiB; 0 for their order alone.
     pub victim_window_pages: usize,
     /// Scattered pages of a program that serves its own faults come into frames by reference, with one flush
     /// of the CPUs' translations a batch ([`crate::evict::by_reference`]). For several threads.
@@ -164,7 +164,7 @@ impl Default for PoolSettings {
     fn default() -> Self {
         Self {
             reserve_bytes: Size::from_bytes(4 << 20),
-            victim_window_pages: 512,
+            victim_window_pages: 256,
             by_reference: true,
             copy_share: 0.125,
             huge_pages: false,
