@@ -12,7 +12,7 @@
 //!
 //! Invariant: once the page is dropped nobody writes to what is referred to. Threads cannot; what the kernel
 //! writes for the program it writes in its system calls, whose memory is held, so inline mode only, and
-//! victims are not held; devices and debuggers are asked after last before pages are dropped.
+//! victims are not held; devices and debuggers are asked after for each batch.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -57,12 +57,7 @@ impl<K: Kernel> Worker<K> {
             && may_discard
             && !self.engine.has_foreign_writers.load(Ordering::SeqCst)
             && (kernel.frames_stay() || planted!(K, "frames-believed-to-stay"))
-            && self.nobody_else_holds_memory()
-    }
-
-    /// Neither devices nor debuggers use this process's memory.
-    fn nobody_else_holds_memory(&self) -> bool {
-        self.outsiders() == Some(Outsiders::default()) || planted!(K, "referred-under-a-device")
+            && (self.outsiders() == Some(Outsiders::default()) || planted!(K, "referred-under-a-device"))
     }
 
     fn unmap_referred(&mut self, victims: &[(u64, PageInfo)]) -> usize {
@@ -80,12 +75,6 @@ impl<K: Kernel> Worker<K> {
             self.give_back_empty(&frames);
             return 0;
         };
-        // A device may have been given some of them since this was asked for the batch.
-        if !self.nobody_else_holds_memory() {
-            self.at.kernel.let_go(references);
-            self.give_back_empty(&frames);
-            return 0;
-        }
         let count = references.pages;
         self.give_back_empty(&frames[count..]);
         let (victims, frames, pages) = (&victims[..count], &frames[..count], &pages[..count]);
