@@ -73,15 +73,9 @@ pub fn hold() -> Held {
     Held(HEAP.small())
 }
 
-/// Gives the kernel back what the start has needed and nothing needs any more, as far as it lies at the end.
-pub fn trim() {
-    // SAFETY: only memory that holds no allocation is given back.
-    let _ = unsafe { HEAP.small().trim(0) };
-}
-
 /// From so many bytes on an allocation is a mapping of its own: what is zero takes memory where it is used,
 /// and what is freed goes back to the kernel.
-const MAPPED_FROM_BYTES: usize = 64 << 10;
+const MAPPED_FROM_BYTES: usize = 16 << 10;
 
 fn is_mapped(layout: &Layout) -> bool {
     layout.size() >= MAPPED_FROM_BYTES && layout.align() <= PAGE_SIZE

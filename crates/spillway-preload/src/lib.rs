@@ -67,7 +67,6 @@ extern "C" fn start() {
         inline::enter();
         startup.note_served();
         adopt::adopt_existing();
-        heap::trim();
         Ok(())
     });
     if let Err(reason) = begun {
