@@ -3,7 +3,10 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-use iced_x86::{BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, Instruction, InstructionBlock};
+use iced_x86::{
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, IcedError, Instruction,
+    InstructionBlock,
+};
 use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use spillway_sys::maps;
@@ -123,26 +126,81 @@ pub fn find(name: &CStr) -> Result<usize, InstallError> {
 fn move_beginning(name: &CStr) -> Result<usize, InstallError> {
     const LONGEST_INSTRUCTION: usize = 15;
     const MOVED_BYTES: usize = 256;
+    let unmovable = || InstallError::Unmovable(name.to_string_lossy().into_owned());
     let function = find(name)?;
     // SAFETY: code of libc, which is never unloaded; a function is followed by others.
     let code = unsafe { code_patch::code_at(function, JUMP_BYTES + LONGEST_INSTRUCTION) };
-    let mut decoder = Decoder::with_ip(64, code, function as u64, DecoderOptions::NONE);
-    let mut instructions: Vec<Instruction> = Vec::new();
+    let beginning = beginning(code, function as u64).ok_or_else(unmovable)?;
+    code_patch::place(MOVED_BYTES, |at| moved(&beginning, at as u64).map_err(|_| unmovable()))
+}
+
+/// The instructions that a jump overwrites, and one that leads to those behind them; `None` where `code` is
+/// none.
+fn beginning(code: &[u8], function: u64) -> Option<Vec<Instruction>> {
+    let mut decoder = Decoder::with_ip(64, code, function, DecoderOptions::NONE);
+    let mut instructions = Vec::new();
     while decoder.position() < JUMP_BYTES {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            return Err(InstallError::Unmovable(name.to_string_lossy().into_owned()));
+            return None;
         }
         instructions.push(instruction);
     }
-    let rest = function + decoder.position();
-    code_patch::place(MOVED_BYTES, |at| {
-        let block = InstructionBlock::new(&instructions, at as u64);
-        let mut moved = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)
-            .map_err(|_| InstallError::Unmovable(name.to_string_lossy().into_owned()))?
-            .code_buffer;
-        moved.extend([0xFF, 0x25, 0, 0, 0, 0]);
-        moved.extend(rest.to_le_bytes());
-        Ok(moved)
-    })
+    instructions.push(Instruction::with_branch(Code::Jmp_rel32_64, decoder.ip()).ok()?);
+    Some(instructions)
+}
+
+/// The same for another address. Where that is far away, branches lead by addresses that lie behind the code.
+fn moved(instructions: &[Instruction], at: u64) -> Result<Vec<u8>, IcedError> {
+    let block = InstructionBlock::new(instructions, at);
+    Ok(BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)?.code_buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// mov rax, -22; test rdi, rdi; je +0x40; and rsi, -16
+    const CLONE: [u8; 16] =
+        [0x48, 0xC7, 0xC0, 0xEA, 0xFF, 0xFF, 0xFF, 0x48, 0x85, 0xFF, 0x74, 0x40, 0x48, 0x83, 0xE6, 0xF0];
+
+    /// Where instructions lead whose branches are taken, or not.
+    fn end(code: &[u8], at: u64, is_taken: bool) -> u64 {
+        let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+        loop {
+            let instruction = decoder.decode();
+            assert!(!instruction.is_invalid(), "{code:02x?}");
+            let to = match instruction.code() {
+                Code::Jmp_rm64 => {
+                    let from = (instruction.ip_rel_memory_address() - at) as usize;
+                    return u64::from_le_bytes(code[from..from + 8].try_into().unwrap());
+                }
+                Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => instruction.near_branch_target(),
+                _ if instruction.is_jcc_short_or_near() => {
+                    let negated = instruction.condition_code() == iced_x86::ConditionCode::ne;
+                    if is_taken == negated { continue } else { instruction.near_branch_target() }
+                }
+                _ => continue,
+            };
+            match to.checked_sub(at).filter(|&offset| offset < code.len() as u64) {
+                Some(offset) => {
+                    decoder.set_position(offset as usize).unwrap();
+                    decoder.set_ip(to);
+                }
+                None => return to,
+            }
+        }
+    }
+
+    #[test]
+    fn a_moved_beginning_goes_on_in_its_function_wherever_it_lies() {
+        const FUNCTION: u64 = 0x7F00_0000_0000;
+        let beginning = beginning(&CLONE, FUNCTION).unwrap();
+        for at in [FUNCTION + 0x1000, FUNCTION - (3 << 30), 0x1000, FUNCTION + (1 << 40)] {
+            let code = moved(&beginning, at).unwrap();
+            assert_eq!(end(&code, at, false), FUNCTION + 16, "{at:#x}: {code:02x?}");
+            assert_eq!(end(&code, at, true), FUNCTION + 0x4C, "{at:#x}: {code:02x?}");
+        }
+        assert!(super::beginning(&[0x06; 16], FUNCTION).is_none());
+    }
 }
