@@ -249,6 +249,30 @@ static void *blocked(void *buffer) {
     pthread_cleanup_pop(0);
     return &cleaned;
 }
+static atomic_int is_busy;
+static int loop[2];
+static void *busy(void *buffer) {
+    __attribute__((cleanup(leave_scope))) int scope = 0;
+    is_busy = 1;
+    for (;;) CHECK(write(loop[1], buffer, 64) == 64 && read(loop[0], buffer, 64) == 64);
+    return 0;
+}
+// Wherever in a call a thread is.
+static void cancellation_amid_calls(void) {
+    unsigned state = 1;
+    CHECK(pipe(loop) == 0);
+    for (int i = 0; i < 500; i++) {
+        pthread_t thread;
+        void *result;
+        cleaned = is_busy = 0;
+        CHECK(pthread_create(&thread, 0, busy, far + (size_t)i * 8192 % (bytes - 8192)) == 0);
+        while (!is_busy) sched_yield();
+        state = state * 1664525 + 1013904223;
+        for (volatile unsigned wait = state >> 18; wait > 0; wait--) {}
+        CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+        CHECK(result == PTHREAD_CANCELED && cleaned == 100);
+    }
+}
 static void cancellation(void) {
     for (int i = 0; i < 60; i++) {
         pthread_t thread;
@@ -379,6 +403,7 @@ int main(int count, char **arguments) {
     children();
     fill();
     cancellation();
+    cancellation_amid_calls();
     fill();
     pthread_t threads[4];
     for (intptr_t i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], 0, transfers, (void *)(i + 2)) == 0);

@@ -223,6 +223,9 @@ global_asm!(
     "7:",
     "jmp qword ptr [rcx + {stub_trap}]",
     ".cfi_endproc",
+    ".globl spillway_stub_entry_end",
+    ".hidden spillway_stub_entry_end",
+    "spillway_stub_entry_end:",
     ".size spillway_stub_entry, . - spillway_stub_entry",
     ".popsection",
     stubs_bytes = const MOST_SITES * STUB_BYTES,
@@ -237,6 +240,7 @@ unsafe extern "C" {
     fn spillway_stubs();
     fn spillway_traps();
     fn spillway_stub_entry();
+    fn spillway_stub_entry_end();
 }
 
 fn stubs() -> usize {
@@ -248,6 +252,15 @@ fn stubs() -> usize {
 pub fn traps() -> Range<usize> {
     let start = spillway_traps as *const () as usize;
     start..start + MOST_SITES * TRAP_BYTES
+}
+
+/// Whether `address` lies in a stub, a trap, or on the way from one to the handler: in code that has its unwind
+/// information for each instruction.
+#[must_use]
+pub(crate) fn contains(address: usize) -> bool {
+    let entry = spillway_stub_entry as *const () as usize..spillway_stub_entry_end as *const () as usize;
+    let stubs = stubs()..stubs() + MOST_SITES * STUB_BYTES;
+    entry.contains(&address) || stubs.contains(&address) || traps().contains(&address)
 }
 
 /// Stubs make these system calls themselves from now on.

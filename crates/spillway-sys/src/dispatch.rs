@@ -58,6 +58,12 @@ fn arguments_to_enable() -> [usize; 6] {
     ]
 }
 
+/// Whether `address` lies in what [`find_own_code`] has found.
+#[must_use]
+pub fn is_own_code(address: usize) -> bool {
+    address.wrapping_sub(CODE_START.load(Ordering::Relaxed)) < CODE_BYTES.load(Ordering::Relaxed)
+}
+
 /// Switches dispatch on for the calling thread, which must have a SIGSYS handler and [`find_own_code`] behind
 /// it.
 pub fn enable() -> Result<()> {

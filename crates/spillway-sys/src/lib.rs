@@ -9,6 +9,7 @@ pub mod arena;
 mod bpf;
 pub mod btf;
 pub mod call_stubs;
+pub mod cancellable;
 pub mod code_patch;
 pub mod dispatch;
 pub mod kernel_memory;

@@ -87,17 +87,15 @@ pub unsafe fn set_handler(signal: i32, handler: Handler, mask: u64) -> Result<Ac
 /// Sets the calling thread's mask of blocked signals and returns the one before.
 pub fn set_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
-    let arguments = [
-        libc::SIG_SETMASK as usize,
-        ptr::from_ref(&mask).expose_provenance(),
-        ptr::from_mut(&mut before).expose_provenance(),
-        8,
-        0,
-        0,
-    ];
     // SAFETY: reads one mask of eight bytes and writes the other.
-    unsafe { raw::syscall(libc::SYS_rt_sigprocmask as usize, arguments) };
+    unsafe { raw::syscall(libc::SYS_rt_sigprocmask as usize, mask_arguments(&mask, &mut before)) };
     before
+}
+
+/// The arguments of rt_sigprocmask(2) that set a mask.
+pub(crate) fn mask_arguments(mask: &u64, before: &mut u64) -> [usize; 6] {
+    let (mask, before) = (ptr::from_ref(mask).expose_provenance(), ptr::from_mut(before).expose_provenance());
+    [libc::SIG_SETMASK as usize, mask, before, 8, 0, 0]
 }
 
 /// The registers and the mask of the thread that a signal has interrupted. Changes take effect when the

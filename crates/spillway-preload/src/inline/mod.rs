@@ -8,6 +8,7 @@
 //!
 //! - [`presence`]: whether this process is in inline mode;
 //! - [`shapes`], [`arguments`]: what memory a system call uses;
+//! - [`cancellation`]: threads that are cancelled in our code;
 //! - [`signals`]: the program's own wishes for our two signals; [`leaving`]: the end of the mode;
 //! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our
 //!   descriptors, and that take more strings than can be held;
@@ -16,6 +17,7 @@
 //!   need no more than a look.
 
 mod arguments;
+mod cancellation;
 mod clone;
 mod descriptors;
 pub mod exec_strings;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rustix::io::Result;
 use spillway_sys::signal::{self, Action, Context, Handler, bit};
 
+use super::cancellation;
 use super::presence::{is_own_process, note_process};
 use crate::program_memory::{BadAddress, read_words, write_words};
 
@@ -112,12 +113,14 @@ fn changed_action(arguments: [usize; 6]) -> std::result::Result<isize, BadAddres
             wish.set(new);
         }
     } else {
+        let new = new.map(|new| cancellation::with_ours(number as i32, new));
         let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: the program's own call, with a copy of what it passes.
         let result = unsafe { signal::raw_action(number as i32, new, &mut before) };
         if result < 0 {
             return Ok(result);
         }
+        before = cancellation::with_libcs(before);
     }
     if old != 0 {
         write_words(old, &[before.handler, before.flags, before.restorer, before.mask as usize])?;

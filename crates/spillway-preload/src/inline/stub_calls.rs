@@ -12,7 +12,7 @@ use std::ops::Range;
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::inline::Inline;
 use spillway_sys::call_stubs::{self, StubCall};
-use spillway_sys::raw;
+use spillway_sys::{cancellable, raw};
 
 use super::arguments::used;
 use super::presence::pager;
@@ -182,7 +182,7 @@ fn make(call: &StubCall) -> Option<isize> {
 /// Makes a call as it is.
 fn now(number: usize, a: [usize; 6]) -> isize {
     // SAFETY: the program's own call.
-    unsafe { raw::syscall(number, a) }
+    unsafe { cancellable::syscall(number, a) }
 }
 
 /// Whether a command of fcntl(2) takes a number, or nothing.

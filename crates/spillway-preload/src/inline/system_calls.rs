@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use spillway_pager::inline::Inline;
-use spillway_sys::raw;
-use spillway_sys::signal::{self, Context};
+use spillway_sys::signal::Context;
+use spillway_sys::{cancellable, raw};
 
 use super::clone::{clone, keep_local};
 use super::exec_strings::bring_strings;
@@ -60,7 +60,8 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
                 libc::SYS_rt_sigprocmask => signals::change_mask(a, mask),
                 _ => (Caller { pager, mask }.perform(number, a, None), mask),
             };
-            signal::set_mask(mask);
+            // SAFETY: a thread of the program's, with libc's storage.
+            unsafe { cancellable::set_mask(mask) };
             result
         }
     }
@@ -337,10 +338,11 @@ impl Caller<'_> {
                 | libc::SYS_rt_sigsuspend
         );
         if !brings_mask {
-            signal::set_mask(self.mask);
+            // SAFETY: a thread of the program's, with libc's storage.
+            unsafe { cancellable::set_mask(self.mask) };
         }
         // SAFETY: by the program's word.
-        let result = unsafe { raw::syscall(number, a) };
+        let result = unsafe { cancellable::syscall(number, a) };
         signals::block();
         result
     }
