@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::figures::lab::{Change, Lab};
+use crate::judge::{OURS, RIVALS};
 use crate::run::{RunError, RunSpec};
 
 /// Local memory at which runs are made, as shares of the working set.
@@ -12,27 +13,12 @@ const SHARES: [f64; 8] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.95];
 /// Losses that are asked about.
 const LOSSES: [f64; 3] = [0.05, 0.10, 0.20];
 
-/// Policies that are advised among: all that can run live, once each.
-const POLICIES: [&str; 18] = [
-    "spillway",
-    "hotbox",
-    "indigo",
-    "tpp",
-    "autonuma",
-    "autotiering",
-    "nimble-base",
-    "nimble-base-smaller",
-    "nimble-huge",
-    "nimble-huge-smaller",
-    "multi-clock",
-    "hemem",
-    "memtis",
-    "linux-tiering",
-    "colloid",
-    "nomad",
-    "swap",
-    "dcm",
-];
+/// Policies that are advised among: ours, and those that it is judged against but the one that moves nothing.
+const POLICIES: [&str; RIVALS.len()] = {
+    let mut policies = RIVALS;
+    policies[0] = OURS;
+    policies
+};
 
 /// Changes of the platform that are asked about.
 const VARIANTS: usize = 3;
@@ -163,7 +149,7 @@ mod tests {
         let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9).unwrap();
         let ended = ended.load(Ordering::Relaxed);
         assert!(ended == lab.runs() && (most_runs(0.2) - 1..=most_runs(0.2)).contains(&ended), "{ended}");
-        assert_eq!(advice.policies.len(), POLICIES.len());
+        assert_eq!((advice.policies.len(), RIVALS[0]), (POLICIES.len(), "first-touch"));
         let live = |name: &&str| {
             registry::find(name)
                 .is_ok_and(|entry| entry.needs.foreknowledge == Foreknowledge::Nothing && !entry.unlimited)

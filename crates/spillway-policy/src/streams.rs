@@ -10,6 +10,8 @@
 //! the caller's ([`Places`]); what was far is asked of the caller too. No I/O, no clock, no allocation: a
 //! fault may ask.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Pages in the largest block of a stream: 256 KiB.
@@ -257,26 +259,26 @@ impl<P: Places> Streams<P> {
     }
 }
 
+/// What is known of streams, leaf by leaf, where no table has it.
+#[derive(Default)]
+pub struct SparsePlaces(RefCell<HashMap<(u64, Direction), u64>>);
+
+impl Places for SparsePlaces {
+    fn load(&self, page_number: u64, direction: Direction) -> u64 {
+        self.0.borrow().get(&(page_number / LEAF_PAGES, direction)).copied().unwrap_or_default()
+    }
+
+    fn store(&self, page_number: u64, direction: Direction, word: u64) {
+        self.0.borrow_mut().insert((page_number / LEAF_PAGES, direction), word);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
-    use std::collections::HashMap;
-
-    #[derive(Default)]
-    struct Words(RefCell<HashMap<(u64, Direction), u64>>);
-
-    impl Places for Words {
-        fn load(&self, page_number: u64, direction: Direction) -> u64 {
-            self.0.borrow().get(&(page_number / LEAF_PAGES, direction)).copied().unwrap_or_default()
-        }
-        fn store(&self, page_number: u64, direction: Direction, word: u64) {
-            self.0.borrow_mut().insert((page_number / LEAF_PAGES, direction), word);
-        }
-    }
 
     /// A fault at a far page, all of whose block comes. Returns the block.
-    fn fault(streams: &Streams<Words>, page_number: u64, is_far: impl Fn(u64) -> bool) -> Range<u64> {
+    fn fault(streams: &Streams<SparsePlaces>, page_number: u64, is_far: impl Fn(u64) -> bool) -> Range<u64> {
         let Earned { direction, pages, .. } = streams.earned(page_number, &is_far);
         let (span_pages, ahead_pages) = (pages, pages - 1);
         let coming =
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn streams_go_up_and_down_over_the_ends_of_leaves() {
-        let streams = Streams::over(Words::default(), 16);
+        let streams = Streams::over(SparsePlaces::default(), 16);
         let mut at = 500;
         let up: Vec<u64> = (0..7)
             .map(|_| {
@@ -338,7 +340,7 @@ mod tests {
             })
             .collect();
         assert_eq!(up, [1, 1, 2, 4, 8, 16, 16]);
-        let streams = Streams::over(Words::default(), 16);
+        let streams = Streams::over(SparsePlaces::default(), 16);
         let mut at = 1030;
         let down: Vec<u64> = (0..7)
             .map(|_| {
@@ -353,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_stayed_local_between_breaks_no_stream_and_what_is_far_does() {
-        let streams = Streams::over(Words::default(), 16);
+        let streams = Streams::over(SparsePlaces::default(), 16);
         let mut at = 0;
         for _ in 0..4 {
             at = fault(&streams, at, |_| true).end;
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn zeros_that_were_used_are_told_from_fetched_pages() {
-        let streams = Streams::over(Words::default(), 16);
+        let streams = Streams::over(SparsePlaces::default(), 16);
         let mut at = 0;
         for _ in 0..4 {
             let Earned { direction, pages, .. } = streams.earned_along(at, Direction::Up, |_| true);

@@ -43,6 +43,8 @@ pub struct VictimWindow {
     chosen: Vec<Entry>,
     /// In use, and so to be young again.
     in_use: Vec<Entry>,
+    /// Those that wait, by their rank: room that is used anew for each choice, and empty between two.
+    ranked: Vec<(u8, Candidate)>,
     blind_choices: u32,
     /// Choices to be made among all of a full window, since one found a page in use.
     wide_choices: u32,
@@ -53,8 +55,8 @@ impl VictimWindow {
     /// first is offered: most processes never evict.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let (waiting, chosen, in_use) = (Vec::new(), Vec::new(), Vec::new());
-        Self { capacity, waiting, chosen, in_use, blind_choices: 0, wide_choices: 0 }
+        let (waiting, chosen, in_use, ranked) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { capacity, waiting, chosen, in_use, ranked, blind_choices: 0, wide_choices: 0 }
     }
 
     /// Room for all that can ever be in it.
@@ -62,6 +64,7 @@ impl VictimWindow {
         self.waiting.reserve_exact(self.capacity.max(1));
         self.chosen.reserve_exact(self.capacity.max(CHOICE));
         self.in_use.reserve_exact(self.capacity);
+        self.ranked.reserve_exact(self.capacity.max(1));
     }
 
     /// How many entries wait in it.
@@ -129,8 +132,9 @@ impl VictimWindow {
     /// Sets the pages apart that are used more than so many as must leave all the same.
     fn set_apart_what_is_used(&mut self, rank: impl Fn(u64) -> u8) {
         self.wide_choices = self.wide_choices.saturating_sub(1);
-        let mut ranked: Vec<(u8, Candidate)> =
-            self.waiting.iter().map(|candidate| (rank(candidate.entry.page_number), *candidate)).collect();
+        let Self { waiting, ranked, in_use, .. } = self;
+        ranked.clear();
+        ranked.extend(waiting.iter().map(|candidate| (rank(candidate.entry.page_number), *candidate)));
         if ranked.iter().all(|(rank, _)| *rank == 0) {
             return;
         }
@@ -138,10 +142,10 @@ impl VictimWindow {
         // Those of one rank stay in the order of their arrival.
         ranked.sort_by_key(|(rank, _)| *rank);
         let bar = ranked[CHOICE.min(ranked.len()) - 1].0;
-        let waiting = ranked.partition_point(|(rank, _)| *rank <= bar);
-        self.in_use.extend(ranked.drain(waiting..).map(|(_, candidate)| candidate.entry));
-        self.waiting.clear();
-        self.waiting.extend(ranked.into_iter().map(|(_, candidate)| candidate));
+        let stay = ranked.partition_point(|(rank, _)| *rank <= bar);
+        in_use.extend(ranked.drain(stay..).map(|(_, candidate)| candidate.entry));
+        waiting.clear();
+        waiting.extend(ranked.drain(..).map(|(_, candidate)| candidate));
     }
 
     /// Drops the entries for which `keep` is false.

@@ -371,12 +371,17 @@ impl<K: Kernel> Engine<K> {
     /// How much a page is in use, as far as scans tell, by whichever measure the settings ask for.
     pub(crate) fn use_rank(&self, page_number: u64) -> u8 {
         let history = self.table.use_of(page_number);
-        match self.config.replacement.use_forecast {
+        match self.foretells_use() {
             // What the kernel did not let go is tried again when as many scans have come as ranks look at.
             true if self.is_refused(page_number) && history.rank() > 0 => use_forecast::NEVER_TO_LEAVE,
             true => self.use_values.of(history),
             false => history.rank(),
         }
+    }
+
+    /// What scans find is learned from, and pages leave by that.
+    pub(crate) fn foretells_use(&self) -> bool {
+        self.config.replacement.use_forecast
     }
 
     /// The kernel did not let a page go when its turn had come last.

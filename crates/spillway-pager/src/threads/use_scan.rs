@@ -111,7 +111,9 @@ impl<K: Kernel> Worker<K> {
         }
         let Some(piece) = self.piece_from(scan.next.unwrap_or(0)) else {
             clock.go_on(arrivals);
-            scan.forecast.settle(&self.engine.use_values);
+            if self.engine.foretells_use() {
+                scan.forecast.settle(&self.engine.use_values);
+            }
             if !scan.has_gaps {
                 clock.note_whole(arrivals);
             }
@@ -174,12 +176,13 @@ impl<K: Kernel> Worker<K> {
         let (first, end) = (page_number_of(piece.start), page_number_of(piece.end));
         let range = target(first, (end - first) as usize);
         let table = &self.engine.table;
+        let is_learned = self.engine.foretells_use();
         let mut found = Found { next_page: first, runs: Runs::default() };
         let look = self.at.kernel.accesses(range, &mut |page_number, accessed| {
             *(if accessed { &mut scan.used_pages } else { &mut scan.unused_pages }) += 1;
             let history = table.use_of(page_number);
             // What the kernel keeps local says nothing of what others with its history will be.
-            if !self.engine.is_refused(page_number) {
+            if is_learned && !self.engine.is_refused(page_number) {
                 scan.forecast.note(history, accessed);
             }
             table.set_use(page_number, history.after_scan(accessed));

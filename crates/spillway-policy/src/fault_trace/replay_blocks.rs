@@ -10,7 +10,7 @@ use super::event::{Block, Cause};
 use super::runs::told;
 use crate::blocks::{Blocks, LARGEST_ORDER, Orders, static_block};
 use crate::read_streams::ReadStreams;
-use crate::streams::{Direction, LEAF_PAGES, Places, Streams};
+use crate::streams::{SparsePlaces, Streams};
 
 /// An answer that is not the pager's, in words.
 pub(super) struct Mismatch {
@@ -24,20 +24,6 @@ pub(super) fn same<T: PartialEq + Debug>(what: &'static str, live: &T, replayed:
         return Ok(());
     }
     Err(Mismatch { what, live: format!("{live:?}"), replayed: format!("{replayed:?}") })
-}
-
-/// What is known of streams, leaf by leaf.
-#[derive(Default)]
-struct Words(RefCell<HashMap<(u64, Direction), u64>>);
-
-impl Places for Words {
-    fn load(&self, page_number: u64, direction: Direction) -> u64 {
-        self.0.borrow().get(&(page_number / LEAF_PAGES, direction)).copied().unwrap_or_default()
-    }
-
-    fn store(&self, page_number: u64, direction: Direction, word: u64) {
-        self.0.borrow_mut().insert((page_number / LEAF_PAGES, direction), word);
-    }
 }
 
 /// The orders of the pages that are no single ones.
@@ -70,7 +56,7 @@ impl Orders for KnownOrders {
 /// What a replay knows of blocks.
 pub(super) struct BlockReplay {
     rule: BlockRule,
-    streams: Streams<Words>,
+    streams: Streams<SparsePlaces>,
     reads: ReadStreams,
     blocks: Blocks<KnownOrders>,
     /// Pages that were asked for with a far page, and with one of zeros.
@@ -88,7 +74,7 @@ impl BlockReplay {
         let max_order = rule.most_pages.max(1).ilog2().min(LARGEST_ORDER.into()) as u8;
         Self {
             rule,
-            streams: Streams::over(Words::default(), rule.most_pages),
+            streams: Streams::over(SparsePlaces::default(), rule.most_pages),
             reads: ReadStreams::new(rule.cpus),
             blocks: Blocks::over(KnownOrders::default(), max_order),
             wanted: HashMap::new(),
@@ -220,7 +206,7 @@ mod tests {
         Decoder, Event, Header, Replay, Sink, Traced, TracedBlocks, TracedReads, TracedStreams,
     };
     use crate::read_streams::Ask;
-    use crate::streams::Coming;
+    use crate::streams::{Coming, Direction};
     use proptest::prelude::*;
     use std::sync::atomic::AtomicU8;
     use std::sync::{Arc, Mutex};
@@ -239,7 +225,7 @@ mod tests {
 
     /// A pager's streams, reads ahead and elastic blocks.
     struct Live {
-        words: Words,
+        words: SparsePlaces,
         reads: ReadStreams,
         orders: Vec<AtomicU8>,
         traced: Traced,
@@ -320,7 +306,7 @@ mod tests {
         let (blocks, seed) = (Some(rule), 1);
         let start = Header { replacement, victim_window_pages: 0, local_pages: 64, seed, blocks, settings };
         let mut live = Live {
-            words: Words::default(),
+            words: SparsePlaces::default(),
             reads: ReadStreams::new(rule.cpus),
             orders: (0..PAGES).map(|_| AtomicU8::new(0)).collect(),
             traced: Traced::new(start.replacement()),

@@ -20,9 +20,10 @@ use spillway_nbd::transmission::{Command, Request, RequestFlags};
 use spillway_tls::{ClientSide, TlsError};
 
 use super::connection::{Address, Attempt, ConnectError, Connection};
+use super::effort::Effort;
 use super::lane::NbdLane;
 use super::meeting::Meeting;
-use super::pool::{Effort, Pool};
+use super::pool::Pool;
 use super::relay::{self, Target};
 use crate::spec::{Tls, Transport};
 use crate::{Lane, LatencyClass, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};

@@ -9,8 +9,9 @@ use spillway_nbd::errno;
 use spillway_nbd::handshake::ExportFlags;
 
 use super::connection::seconds;
+use super::effort::Effort;
 use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, Sent, Silence, plan};
-use super::pool::{ATTEMPT, Effort, FIRST_PAUSE, LONGEST_PAUSE, Lent, Pool, TELL_AFTER, sleep};
+use super::pool::{ATTEMPT, FIRST_PAUSE, LONGEST_PAUSE, Lent, Pool, TELL_AFTER, sleep};
 use crate::posted::{Kept, are_of};
 use crate::{Lane, Patience, ReadRequest, StoreError, WriteRequest};
 

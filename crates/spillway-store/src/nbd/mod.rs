@@ -8,13 +8,17 @@
 //! | `relay` | the process that speaks TLS for a run's lanes |
 //! | [`exchange`] | a batch of requests and replies on one connection |
 //! | [`pool`] | the connections of a process, which its lanes borrow |
+//! | [`holdings`] | which there are, and what a refusal of a further one means |
+//! | [`effort`] | how long one is tried for |
 //! | [`lane`] | batches, what is posted, reconnecting, outcomes |
 //! | [`standing`] | how a donor stands, and whether it is drained |
 //! | [`client`] | the store: what a run's start checks, and what its processes open |
 
 pub mod client;
 pub mod connection;
+mod effort;
 pub mod exchange;
+mod holdings;
 mod lane;
 pub mod meeting;
 mod pool;

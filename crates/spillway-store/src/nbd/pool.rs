@@ -5,7 +5,7 @@
 //! **Nobody waits for somebody who may wait for him.** A connection that is lent is either *busy*: its holder
 //! waits for the server's answer on it and for nothing else, which ends by itself; or *parked*: something was
 //! sent by it, and its holder is elsewhere, and may wait for a connection to another server. Only busy
-//! connections are waited for ([`State::busy`]). Where all that are lent are parked, a lane goes on trying to
+//! connections are waited for ([`Holdings::busy`]). Where all that are lent are parked, a lane goes on trying to
 //! connect, for as long as it would without them, and takes what comes back meanwhile. So no lanes can wait
 //! for each other in a circle, whatever they hold.
 //!
@@ -20,7 +20,9 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_nbd::handshake::ExportFlags;
 use spillway_nbd::proof::{Purpose, RunKey};
 
-use super::connection::{Address, Attempt, ConnectError, Connection, seconds};
+use super::connection::{Address, Attempt, ConnectError, Connection};
+use super::effort::Effort;
+use super::holdings::{Holdings, Refusal};
 use crate::{Event, Listener, Patience, StoreError};
 
 /// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
@@ -33,10 +35,6 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) const ATTEMPT: Duration = Duration::from_secs(1);
 /// How soon somebody who waits is told so: less than a second.
 pub(super) const TELL_AFTER: Duration = Duration::from_millis(900);
-/// How long a server that has refused a connection is not asked for another while there are some: after it
-/// did so once, which may be a bad moment of the network's, and after it did so again.
-const SCARCE_ONCE: Duration = Duration::from_millis(250);
-const SCARCE: Duration = Duration::from_secs(10);
 /// How long to wait for another lane's connection before looking around.
 const TURN: Duration = Duration::from_millis(100);
 /// How long a process keeps a connection while another has none: opening one takes as long as some requests.
@@ -61,7 +59,7 @@ pub(super) struct Pool {
     given_up: OnceLock<StoreError>,
     features: OnceLock<Features>,
     listener: OnceLock<Listener>,
-    state: Mutex<State>,
+    state: Mutex<Holdings>,
     came_back: Condvar,
     /// Tells each attempt's replies from all others of this process.
     epochs: AtomicU32,
@@ -73,23 +71,6 @@ pub(super) struct Pool {
     is_claimant: AtomicBool,
 }
 
-#[derive(Default)]
-struct State {
-    idle: Vec<(Connection, Instant)>,
-    /// Idle ones and borrowed ones.
-    open: usize,
-    /// Borrowed ones by which something was sent, and whose holders are elsewhere.
-    parked: usize,
-    /// How many borrowed ones were lost.
-    losses: u64,
-    /// How many were opened.
-    openings: u64,
-    /// Attempts that failed since one was opened.
-    refusals_in_a_row: u32,
-    /// The server has refused a further one: until then it is not asked again.
-    scarce_until: Option<Instant>,
-}
-
 /// What a server's first connection says of it.
 #[derive(Clone, Copy)]
 pub(super) struct Features {
@@ -97,32 +78,6 @@ pub(super) struct Features {
     pub max_run_pages: usize,
     /// The export is the run's own, and must be found so again.
     pub is_private: bool,
-}
-
-/// Since when a connection is wanted, how long it is tried for, and what became of the one before.
-pub(super) struct Effort {
-    pub since: Instant,
-    pub give_up_at: Instant,
-    pub lost: Option<String>,
-}
-
-impl Effort {
-    /// To be given up after so long.
-    pub fn of(patience: Duration, lost: Option<String>) -> Self {
-        let since = Instant::now();
-        Self { since, give_up_at: since + patience, lost }
-    }
-}
-
-/// An attempt to connect failed. Where it was not the first in a row, and a connection that there was goes on
-/// to answer while none is lost or opened, the server has no room for more; else the network had a bad
-/// moment.
-struct Refusal {
-    error: ConnectError,
-    is_first: bool,
-    /// Of the process when it happened, as [`State`] counts them.
-    losses: u64,
-    openings: u64,
 }
 
 enum Place {
@@ -171,7 +126,7 @@ impl Pool {
         if self.is_one_of_several { Duration::ZERO } else { FIRST_PAUSE }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Holdings> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -237,7 +192,7 @@ impl Pool {
                         return Err(self.fail(effort.reason(&error)));
                     }
                     Err(error) => {
-                        refusal = self.note_refusal(&error);
+                        refusal = self.state().note_refusal(&error);
                         if refusal.is_none() {
                             self.wait_alone(effort, &error, pause)?;
                             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -326,10 +281,7 @@ impl Pool {
             return Err(ConnectError::AnotherServer);
         }
         let mut state = self.state();
-        state.open += 1;
-        state.openings += 1;
-        state.refusals_in_a_row = 0;
-        state.scarce_until = None;
+        state.note_opened();
         drop(state);
         Ok(Lent::new(self, connection))
     }
@@ -344,25 +296,10 @@ impl Pool {
         connection
     }
 
-    /// An attempt has failed. `None` where this process has no other connection to wait for.
-    fn note_refusal(&self, error: &ConnectError) -> Option<Refusal> {
-        let mut state = self.state();
-        if state.open == 0 {
-            return None;
-        }
-        state.refusals_in_a_row = state.refusals_in_a_row.saturating_add(1);
-        let is_first = state.refusals_in_a_row == 1;
-        state.scarce_until = Some(Instant::now() + if is_first { SCARCE_ONCE } else { SCARCE });
-        let (losses, openings) = (state.losses, state.openings);
-        (state.busy() > 0).then(|| Refusal { error: error.clone(), is_first, losses, openings })
-    }
-
     /// A connection that was lent after this refusal has answered all that it was asked.
     fn note_answered_after(&self, refusal: &Refusal) {
-        let state = self.state();
-        let is_as_it_was = (state.losses, state.openings) == (refusal.losses, refusal.openings);
-        drop(state);
-        if is_as_it_was && !refusal.is_first {
+        let says_crowded = self.state().says_crowded(refusal);
+        if says_crowded {
             self.tell_crowded(&refusal.error);
         }
     }
@@ -370,7 +307,7 @@ impl Pool {
     /// A borrowed connection is parked, or its holder waits for answers by it again.
     fn note_parked(&self, is_parked: bool) {
         let mut state = self.state();
-        state.parked = if is_parked { state.parked + 1 } else { state.parked.saturating_sub(1) };
+        state.park(is_parked);
         drop(state);
         // Who waited for it as a busy one is to look again.
         self.came_back.notify_all();
@@ -390,8 +327,7 @@ impl Pool {
     /// A borrowed connection is of no more use.
     fn forget_one(&self) {
         let mut state = self.state();
-        state.open = state.open.saturating_sub(1);
-        state.losses += 1;
+        state.note_lost();
         drop(state);
         self.came_back.notify_one();
     }
@@ -522,28 +458,6 @@ impl Drop for Count {
         self.park(false);
         if !self.is_put_back {
             self.pool.forget_one();
-        }
-    }
-}
-
-impl State {
-    /// Borrowed connections that come back once the server has answered, or was given up.
-    fn busy(&self) -> usize {
-        self.open.saturating_sub(self.idle.len() + self.parked)
-    }
-
-    fn is_scarce(&self) -> bool {
-        self.scarce_until.is_some_and(|until| until > Instant::now())
-    }
-}
-
-impl Effort {
-    fn reason(&self, error: &ConnectError) -> String {
-        let seconds = seconds(self.since.elapsed());
-        let first = self.lost.as_ref().map_or_else(String::new, |lost| format!("{lost}; then "));
-        match error.is_final() {
-            true => format!("{first}{error}"),
-            false => format!("{first}no connection for {seconds} s: {error}"),
         }
     }
 }
