@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 
 use spillway_core::page::PAGE_SIZE;
+use spillway_pager::space::holds::Frame;
 use spillway_sys::memory;
 
 use crate::inline::presence::pager;
@@ -87,7 +88,7 @@ fn is_readable(page: usize) -> bool {
     // In inline mode the kernel cannot have a far page brought in; once it is there, only its protection
     // counts.
     let Some(pager) = pager() else { return false };
-    let Some(hold) = pager.hold(0) else { return pager.manages(page) };
+    let Some(hold) = pager.hold(Frame::default()) else { return pager.manages(page) };
     let mut room = PAGE_SIZE;
     let is_readable = pager.make_ready(page..page + 1, Some(&hold), &mut room) && memory::is_readable(page);
     if !is_readable {

@@ -320,6 +320,13 @@ pub unsafe fn use_stack() {
     }
 }
 
+/// Where the stack begins that the calling thread's stubs use. Within a call by a stub.
+#[must_use]
+pub fn noted_stack() -> usize {
+    // SAFETY: the thread's own note.
+    unsafe { (*note()).top - STACK_BYTES }
+}
+
 /// Has the calling thread's stubs use no stack where its storage lies, until they are let again: somebody
 /// with a stack of their own is about to share that storage. Returns what was refused before.
 ///

@@ -245,13 +245,11 @@ impl AltStacks {
         self.owners[stack.index].store(thread, Ordering::Release);
     }
 
-    /// Whether an address lies in one of them.
-    pub fn contains(&self, address: usize) -> bool {
+    /// Where the one begins that an address lies in.
+    pub fn start_of(&self, address: usize) -> Option<usize> {
         let used = self.next.load(Ordering::Relaxed).min(MOST_THREADS);
-        self.areas[..used].iter().any(|area| {
-            let area = area.load(Ordering::Relaxed);
-            area != 0 && (area..area + STACK_BYTES).contains(&address)
-        })
+        let starts = self.areas[..used].iter().map(|area| area.load(Ordering::Relaxed));
+        starts.filter(|&start| start != 0).find(|start| (*start..start + STACK_BYTES).contains(&address))
     }
 
     /// In a forked child: the calling thread keeps the stack that it has, the others are free.

@@ -38,7 +38,7 @@ use crate::process::engine::Engine;
 use crate::process::worker::Worker;
 use crate::run::stacks::Origin;
 use crate::run::state::Counter;
-use crate::space::holds::Hold;
+use crate::space::holds::{Frame, Hold};
 use crate::threads::calls::Operation;
 
 /// A place to serve faults for so much of the local limit.
@@ -174,10 +174,10 @@ impl<K: Kernel> Inline<K> {
         (limit / 16).clamp(64 << 10, 4 << 20)
     }
 
-    /// A place for what a system call uses. `frame` as in [`Holds::take`](crate::space::holds::Holds::take).
+    /// Room for what a system call uses, as [`Holds::take`](crate::space::holds::Holds::take) has it.
     #[must_use]
-    pub fn hold(&self, frame: usize) -> Option<Hold<'static>> {
-        self.engine.holds.take(control_block(), frame)
+    pub fn hold(&self, at: Frame) -> Option<Hold<'static>> {
+        self.engine.holds.take(at)
     }
 
     /// Managed memory is about to become such as cannot be read.

@@ -17,6 +17,7 @@ use crate::pages::address::{page_number_of, target_of};
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 use crate::run::state::{Child, Counter, PID_OF_ANOTHER_NAMESPACE};
+use crate::space::holds::Frame;
 use crate::space::regions::OnFork;
 use crate::threads::calls::TRY_AGAIN;
 
@@ -69,7 +70,7 @@ impl<K: Kernel> Worker<K> {
         while self.manage_piece().is_some() {}
         // What lies there stays, once it is here: making room for the one must not take the other.
         let engine = self.engine;
-        let Some(hold) = engine.holds.take(0, 0) else {
+        let Some(hold) = engine.holds.take(Frame::default()) else {
             self.thaw();
             return TRY_AGAIN;
         };

@@ -18,9 +18,20 @@ const HOLDERS: usize = 512;
 /// Ranges of one system call; of more, neighbours become one with what lies between.
 const RANGES: usize = 16;
 
-/// One system call's words: whether they are taken, by whom, from where in its stack if the place is to be
-/// given back by itself, the number of its ranges, and these as page numbers: the first, and the one behind
-/// the last.
+/// Where a system call is made from: in the stack of a thread's signal handlers, or elsewhere.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Frame {
+    /// Where that stack begins; 0 elsewhere.
+    pub stack: usize,
+    /// An address in it: calls that this one has interrupted have higher ones. 0 elsewhere.
+    pub address: usize,
+}
+
+/// One system call's words: whether they are taken, the stack that it is made from, where in that, the number
+/// of its ranges, and these as page numbers: the first, and the one behind the last.
+///
+/// Invariant: a place is given back once, by who sets its frame to 0: the call itself, or one from the same
+/// stack that finds it left. The frame is 0 elsewhere, and wherever the place is not taken.
 #[derive(Clone, Copy)]
 struct Holder<'a>(&'a [AtomicU64]);
 
@@ -32,7 +43,7 @@ impl<'a> Holder<'a> {
         &self.0[0]
     }
 
-    fn owner(self) -> &'a AtomicU64 {
+    fn stack(self) -> &'a AtomicU64 {
         &self.0[1]
     }
 
@@ -92,11 +103,11 @@ impl Holds {
         (0..self.used.load(Ordering::Relaxed)).map(|index| self.holder(index))
     }
 
-    /// A place for ranges of the thread `owner`; `None` while 512 system calls hold some. `frame` is an
-    /// address in the stack of its signal handlers, or 0 where it is not on that: what the same thread took
-    /// there, at this address or lower, it has left by a jump.
-    pub fn take(&self, owner: usize, frame: usize) -> Option<Hold<'_>> {
-        self.give_back_left(owner as u64, frame as u64);
+    /// Room for the ranges of a system call; `None` while 512 of them hold some. What was taken on the same
+    /// stack, in this frame or a lower one, was left by a jump. A stack has one thread at a time, which no two
+    /// threads' storage tells: children may share it (clone(2)).
+    pub fn take(&self, at: Frame) -> Option<Hold<'_>> {
+        self.give_back_left(at);
         let index = (0..HOLDERS).find(|&index| {
             let taken = self.holder(index).taken();
             taken.load(Ordering::Relaxed) == 0 && taken.swap(1, Ordering::Acquire) == 0
@@ -104,20 +115,29 @@ impl Holds {
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
         let holder = self.holder(index);
-        holder.owner().store(owner as u64, Ordering::Relaxed);
-        holder.frame().store(frame as u64, Ordering::Relaxed);
+        holder.stack().store(at.stack as u64, Ordering::Relaxed);
+        holder.frame().store(at.address as u64, Ordering::Release);
         Some(Hold { holds: self, holder })
     }
 
-    fn give_back_left(&self, owner: u64, frame: u64) {
+    fn give_back_left(&self, at: Frame) {
         for holder in self.used() {
-            let is_left = holder.owner().load(Ordering::Relaxed) == owner
-                && holder.taken().load(Ordering::Relaxed) != 0
-                && (1..=frame).contains(&holder.frame().load(Ordering::Relaxed));
-            if is_left {
-                drop(Hold { holds: self, holder });
+            let left = holder.frame().load(Ordering::Acquire);
+            let is_left = (1..=at.address as u64).contains(&left)
+                && holder.stack().load(Ordering::Relaxed) == at.stack as u64;
+            // A signal may come in between, whose handler makes a call.
+            let is_ours =
+                || holder.frame().compare_exchange(left, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            if is_left && is_ours() {
+                self.give_back(holder);
             }
         }
+    }
+
+    fn give_back(&self, holder: Holder<'_>) {
+        holder.count().store(0, Ordering::Release);
+        holder.taken().store(0, Ordering::Release);
+        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether a page may not be evicted. Asked with its word locked.
@@ -148,6 +168,7 @@ impl Holds {
     /// In a forked child, whose only thread makes no system call: nothing is held.
     pub fn reset(&self) {
         for holder in self.used() {
+            holder.frame().store(0, Ordering::Relaxed);
             holder.count().store(0, Ordering::Relaxed);
             holder.taken().store(0, Ordering::Relaxed);
         }
@@ -178,10 +199,8 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.holder.owner().store(0, Ordering::Relaxed);
-        self.holder.count().store(0, Ordering::Release);
-        self.holder.taken().store(0, Ordering::Release);
-        self.holds.taken.fetch_sub(1, Ordering::Relaxed);
+        self.holder.frame().store(0, Ordering::Relaxed);
+        self.holds.give_back(self.holder);
     }
 }
 
@@ -190,11 +209,16 @@ mod tests {
     use super::*;
 
     const PAGE: usize = PAGE_SIZE;
+    const ELSEWHERE: Frame = Frame { stack: 0, address: 0 };
+
+    fn on(stack: usize, address: usize) -> Frame {
+        Frame { stack, address }
+    }
 
     #[test]
     fn what_is_held_is_covered_until_it_is_let_go() {
         let holds = Holds::new().unwrap();
-        let (one, two) = (holds.take(1, 0).unwrap(), holds.take(2, 0).unwrap());
+        let (one, two) = (holds.take(ELSEWHERE).unwrap(), holds.take(ELSEWHERE).unwrap());
         one.add(&(5 * PAGE + 7..6 * PAGE + 1));
         two.add(&(6 * PAGE..6 * PAGE + 1));
         assert_eq!([4, 5, 6, 7].map(|page| holds.covers(page)), [false, true, true, false]);
@@ -209,7 +233,7 @@ mod tests {
     #[test]
     fn more_ranges_than_there_are_places_for_are_all_covered() {
         let holds = Holds::new().unwrap();
-        let hold = holds.take(1, 0).unwrap();
+        let hold = holds.take(ELSEWHERE).unwrap();
         (0..100).for_each(|i| hold.add(&(i * 10 * PAGE..i * 10 * PAGE + 1)));
         assert!((0..100).all(|i| holds.covers(i * 10)));
         assert!(!holds.covers(5));
@@ -218,27 +242,40 @@ mod tests {
     #[test]
     fn all_places_can_be_taken_and_come_back() {
         let holds = Holds::new().unwrap();
-        let all: Vec<_> = std::iter::from_fn(|| holds.take(1, 0)).collect();
+        let all: Vec<_> = std::iter::from_fn(|| holds.take(ELSEWHERE)).collect();
         assert_eq!(all.len(), HOLDERS);
         all[HOLDERS - 1].add(&(0..1));
         assert!(holds.covers(0));
         drop(all);
-        assert!(holds.take(1, 0).is_some() && !holds.covers(0));
+        assert!(holds.take(ELSEWHERE).is_some() && !holds.covers(0));
     }
 
     #[test]
     fn what_a_thread_left_by_a_jump_is_let_go_when_it_comes_again() {
         let holds = Holds::new().unwrap();
-        let outer = holds.take(1, 9000).unwrap();
+        let outer = holds.take(on(1000, 9000)).unwrap();
         outer.add(&(0..1));
-        for (owner, frame, page) in [(1, 8000, 1), (2, 8000, 2)] {
-            let hold = holds.take(owner, frame).unwrap();
+        // The other stack's thread is in its call.
+        for (stack, frame, page) in [(1000, 8000, 1), (2000, 8000, 2)] {
+            let hold = holds.take(on(stack, frame)).unwrap();
             hold.add(&(page * PAGE..page * PAGE + 1));
             std::mem::forget(hold);
         }
         assert_eq!([0, 1, 2].map(|page| holds.covers(page)), [true; 3]);
-        let again = holds.take(1, 8500).unwrap();
+        let again = holds.take(on(1000, 8500)).unwrap();
         assert_eq!([0, 1, 2].map(|page| holds.covers(page)), [true, false, true]);
         drop((outer, again));
+        assert_eq!(holds.taken.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_forked_child_gives_back_nothing_that_it_has_not_taken() {
+        let holds = Holds::new().unwrap();
+        std::mem::forget(holds.take(on(1000, 8000)).unwrap());
+        holds.reset();
+        let hold = holds.take(on(1000, 9000)).unwrap();
+        hold.add(&(0..1));
+        assert_eq!(holds.taken.load(Ordering::Relaxed), 1);
+        assert!(holds.covers(0));
     }
 }

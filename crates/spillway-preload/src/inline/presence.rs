@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
+use spillway_pager::space::holds::Frame;
 use spillway_sys::signal::{self, AltStacks};
 use spillway_sys::{call_stubs, dispatch};
 
@@ -67,12 +68,12 @@ pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
     result
 }
 
-/// An address in this thread's stack, if that is the one of its handlers: only there does a deeper one mean a
-/// later call.
-pub fn frame() -> usize {
+/// Where this is called from, if that is in the stack of the thread's handlers: only there does a deeper place
+/// mean a later call.
+pub fn frame() -> Frame {
     let here = 0_u8;
     let address = std::ptr::from_ref(&here).expose_provenance();
-    if ALT_STACKS.contains(address) { address } else { 0 }
+    ALT_STACKS.start_of(address).map_or(Frame::default(), |stack| Frame { stack, address })
 }
 
 /// Whether the calling thread is the program's only one.

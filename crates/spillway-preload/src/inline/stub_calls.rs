@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::inline::Inline;
+use spillway_pager::space::holds::{Frame, Hold};
 use spillway_sys::call_stubs::{self, StubCall};
 use spillway_sys::{cancellable, raw};
 
@@ -192,10 +193,15 @@ fn uses_no_memory(command: usize) -> bool {
     numbers.contains(&(command as i32))
 }
 
+/// A stub has put it on the stack of the thread's handlers.
+fn frame(call: &StubCall) -> Frame {
+    Frame { stack: call_stubs::noted_stack(), address: std::ptr::from_ref(call).expose_provenance() }
+}
+
 /// What a call holds.
 struct Held<'a> {
     pager: &'a Inline,
-    hold: spillway_pager::space::holds::Hold<'static>,
+    hold: Hold<'static>,
     stack_pointer: usize,
     /// Bytes that may be held yet.
     room: Cell<usize>,
@@ -206,8 +212,7 @@ impl<'a> Held<'a> {
     fn new(pager: &'a Inline, call: &StubCall) -> Option<Self> {
         Some(Self {
             pager,
-            // On the stack of the thread's handlers.
-            hold: pager.hold(std::ptr::from_ref(call).expose_provenance())?,
+            hold: pager.hold(frame(call))?,
             stack_pointer: call.stack_pointer,
             room: Cell::new(pager.most_held_bytes()),
             is_ready: Cell::new(true),

@@ -10,6 +10,7 @@ pub mod strides;
 use std::time::Duration;
 
 use spillway_core::page::PAGE_SHIFT;
+use spillway_pager::space::holds::Frame;
 use spillway_pager::threads::calls::Operation;
 
 use crate::access::{Use, reach_in_system_call, use_page};
@@ -266,7 +267,7 @@ impl Actor {
             Some(pages)
         });
         let Some(pages) = pages else { return };
-        if let (Some(&first), Some(hold)) = (pages.first(), inline.hold(0)) {
+        if let (Some(&first), Some(hold)) = (pages.first(), inline.hold(Frame::default())) {
             let mut room = usize::MAX;
             let range = bytes(first)..bytes(first + pages.len() as u64);
             // Where all is there a call by a jump goes past what may wait.
