@@ -62,7 +62,10 @@ int main(int count, char **arguments) {
     NEED(write(told, "x", 1) == 1);
     expect_byte(said);
     // Wrong addresses and processes.
-    char *nowhere = map_pages(1);
+    // Where nobody's memory lies by itself: the child has none there, nor what serves it.
+    char *nowhere = mmap((void *)(1ul << 40), PAGE_BYTES, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    NEED(nowhere == (void *)(1ul << 40));
     struct iovec own = {copy, 64}, theirs = {nowhere, 64}, wrong = {NULL, 64};
     NEED(process_vm_readv(child, &own, 1, &theirs, 1, 0) == -1 && errno == EFAULT);
     NEED(process_vm_writev(child, &own, 1, &theirs, 1, 0) == -1 && errno == EFAULT);

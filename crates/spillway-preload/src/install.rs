@@ -146,8 +146,17 @@ fn beginning(code: &[u8], function: u64) -> Option<Vec<Instruction>> {
         }
         instructions.push(instruction);
     }
-    instructions.push(Instruction::with_branch(Code::Jmp_rel32_64, decoder.ip()).ok()?);
+    instructions.push(jump_to(decoder.ip()));
     Some(instructions)
+}
+
+/// A jump that stands nowhere yet. Decoded, since what makes instructions of other words takes each process
+/// 80 KiB.
+fn jump_to(target: u64) -> Instruction {
+    const ITSELF: [u8; 5] = [0xE9, 0xFB, 0xFF, 0xFF, 0xFF];
+    let mut jump = Decoder::with_ip(64, &ITSELF, target, DecoderOptions::NONE).decode();
+    jump.set_ip(0);
+    jump
 }
 
 /// The same for another address. Where that is far away, branches lead by addresses that lie behind the code.
@@ -159,6 +168,7 @@ fn moved(instructions: &[Instruction], at: u64) -> Result<Vec<u8>, IcedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use iced_x86::{Code, ConditionCode};
 
     /// mov rax, -22; test rdi, rdi; je +0x40; and rsi, -16
     const CLONE: [u8; 16] =
@@ -177,7 +187,7 @@ mod tests {
                 }
                 Code::Jmp_rel8_64 | Code::Jmp_rel32_64 => instruction.near_branch_target(),
                 _ if instruction.is_jcc_short_or_near() => {
-                    let negated = instruction.condition_code() == iced_x86::ConditionCode::ne;
+                    let negated = instruction.condition_code() == ConditionCode::ne;
                     if is_taken == negated { continue } else { instruction.near_branch_target() }
                 }
                 _ => continue,

@@ -254,8 +254,8 @@ pub fn traps() -> Range<usize> {
     start..start + MOST_SITES * TRAP_BYTES
 }
 
-/// Whether `address` lies in a stub, a trap, or on the way from one to the handler: in code that has its unwind
-/// information for each instruction.
+/// Whether `address` lies in a stub, a trap, or on the way from one to the handler: in code that has its
+/// unwind information for each instruction.
 #[must_use]
 pub(crate) fn contains(address: usize) -> bool {
     let entry = spillway_stub_entry as *const () as usize..spillway_stub_entry_end as *const () as usize;

@@ -3,8 +3,8 @@
 /// The name of our own policy.
 pub const OURS: &str = "spillway";
 
-/// Those that it is judged against: all that need not know the run beforehand. Of Nimble's two readings both. The
-/// first moves nothing.
+/// Those that it is judged against: all that need not know the run beforehand. Of Nimble's two readings both.
+/// The first moves nothing.
 pub const RIVALS: [&str; 18] = [
     "first-touch",
     "hotbox",

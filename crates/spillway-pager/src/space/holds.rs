@@ -104,8 +104,8 @@ impl Holds {
     }
 
     /// Room for the ranges of a system call; `None` while 512 of them hold some. What was taken on the same
-    /// stack, in this frame or a lower one, was left by a jump. A stack has one thread at a time, which no two
-    /// threads' storage tells: children may share it (clone(2)).
+    /// stack, in this frame or a lower one, was left by a jump: a stack has one thread at a time, whose
+    /// storage children may share (clone(2)).
     pub fn take(&self, at: Frame) -> Option<Hold<'_>> {
         self.give_back_left(at);
         let index = (0..HOLDERS).find(|&index| {

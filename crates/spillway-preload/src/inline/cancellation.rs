@@ -48,8 +48,8 @@ extern "C-unwind" fn on_cancel(number: i32, info: &libc::siginfo_t, context: &mu
     handler(number, info, context);
 }
 
-/// Whether the thread is in our code, or in what that has called on the stack of our handlers, where it cannot
-/// be unwound from.
+/// Whether the thread is in our code, or in what that has called on the stack of our handlers, where it
+/// cannot be unwound from.
 fn must_wait(context: &mut libc::ucontext_t) -> bool {
     let stack = context.uc_stack.ss_sp.expose_provenance();
     let stack = stack..stack + context.uc_stack.ss_size;

@@ -68,8 +68,8 @@ pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Where this is called from, if that is in the stack of the thread's handlers: only there does a deeper place
-/// mean a later call.
+/// Where this is called from, if that is in the stack of the thread's handlers: only there does a deeper
+/// place mean a later call.
 pub fn frame() -> Frame {
     let here = 0_u8;
     let address = std::ptr::from_ref(&here).expose_provenance();

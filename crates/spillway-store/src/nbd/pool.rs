@@ -5,9 +5,9 @@
 //! **Nobody waits for somebody who may wait for him.** A connection that is lent is either *busy*: its holder
 //! waits for the server's answer on it and for nothing else, which ends by itself; or *parked*: something was
 //! sent by it, and its holder is elsewhere, and may wait for a connection to another server. Only busy
-//! connections are waited for ([`Holdings::busy`]). Where all that are lent are parked, a lane goes on trying to
-//! connect, for as long as it would without them, and takes what comes back meanwhile. So no lanes can wait
-//! for each other in a circle, whatever they hold.
+//! connections are waited for ([`Holdings::busy`]). Where all that are lent are parked, a lane goes on trying
+//! to connect, for as long as it would without them, and takes what comes back meanwhile. So no lanes can
+//! wait for each other in a circle, whatever they hold.
 //!
 //! The lock is held for moments, never while anything is sent, received or waited for.
 
