@@ -4,8 +4,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use iced_x86::{
-    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, IcedError, Instruction,
-    InstructionBlock,
+    BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, IcedError, Instruction, InstructionBlock,
 };
 use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};

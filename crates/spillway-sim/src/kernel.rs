@@ -381,10 +381,12 @@ impl Kernel for SimKernel {
     fn poison(&self, range: TargetRange) -> Result<()> {
         self.turning(|world, process| {
             let faults = world.processes[process].faults();
-            world.fill_pages(process, pages_of(range), faults, |world, _, page| {
+            let pages = pages_of(range);
+            let filled = world.fill_pages(process, pages.clone(), faults, |world, _, page| {
                 world.processes[process].space.poison(page)
             })?;
-            Ok(())
+            // What stopped half-way is no success (ioctl_userfaultfd(2)).
+            if filled == (pages.end - pages.start) as usize { Ok(()) } else { Err(Errno::AGAIN) }
         })
     }
 
