@@ -18,6 +18,12 @@ const CHOICE: usize = 64;
 const MOST_PASSES: u8 = 8;
 /// Fewer of one range are no reason to change the order.
 const LEAST_TOGETHER: usize = 16;
+/// More of one range are as good as so many.
+const MOST_TOGETHER: u64 = (1 << (63 - RANGE_BITS)) - 1;
+/// Bits of a range's number, of which addresses have no more.
+const RANGE_BITS: u32 = 48;
+/// Ranks that there are.
+const RANKS: usize = 1 << u8::BITS;
 /// After an ordering that found no reason, so many choices are made without one.
 const BLIND_CHOICES: u32 = 15;
 
@@ -43,8 +49,10 @@ pub struct VictimWindow {
     chosen: Vec<Entry>,
     /// In use, and so to be young again.
     in_use: Vec<Entry>,
-    /// Those that wait, by their rank: room that is used anew for each choice, and empty between two.
+    /// Room that is used anew for each choice: those that wait with their ranks, or in another order.
     ranked: Vec<(u8, Candidate)>,
+    /// The same for the places of those that wait, each with what puts it in its order.
+    places: Vec<(u64, u32)>,
     blind_choices: u32,
     /// Choices to be made among all of a full window, since one found a page in use.
     wide_choices: u32,
@@ -55,8 +63,16 @@ impl VictimWindow {
     /// first is offered: most processes never evict.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let (waiting, chosen, in_use, ranked) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { capacity, waiting, chosen, in_use, ranked, blind_choices: 0, wide_choices: 0 }
+        Self {
+            capacity,
+            waiting: Vec::new(),
+            chosen: Vec::new(),
+            in_use: Vec::new(),
+            ranked: Vec::new(),
+            places: Vec::new(),
+            blind_choices: 0,
+            wide_choices: 0,
+        }
     }
 
     /// Room for all that can ever be in it.
@@ -65,6 +81,7 @@ impl VictimWindow {
         self.chosen.reserve_exact(self.capacity.max(CHOICE));
         self.in_use.reserve_exact(self.capacity);
         self.ranked.reserve_exact(self.capacity.max(1));
+        self.places.reserve_exact(self.capacity.max(1));
     }
 
     /// How many entries wait in it.
@@ -135,17 +152,29 @@ impl VictimWindow {
         let Self { waiting, ranked, in_use, .. } = self;
         ranked.clear();
         ranked.extend(waiting.iter().map(|candidate| (rank(candidate.entry.page_number), *candidate)));
-        if ranked.iter().all(|(rank, _)| *rank == 0) {
+        let mut counts = [0_usize; RANKS];
+        ranked.iter().for_each(|(rank, _)| counts[usize::from(*rank)] += 1);
+        if counts[0] == ranked.len() {
             return;
         }
         self.wide_choices = BLIND_CHOICES;
-        // Those of one rank stay in the order of their arrival.
-        ranked.sort_by_key(|(rank, _)| *rank);
-        let bar = ranked[CHOICE.min(ranked.len()) - 1].0;
-        let stay = ranked.partition_point(|(rank, _)| *rank <= bar);
-        in_use.extend(ranked.drain(stay..).map(|(_, candidate)| candidate.entry));
-        waiting.clear();
-        waiting.extend(ranked.drain(..).map(|(_, candidate)| candidate));
+        // Where each rank begins once they are sorted; those of one rank stay in the order of their arrival.
+        let mut ends = 0;
+        let mut stay = 0;
+        for count in &mut counts {
+            let start = ends;
+            ends += *count;
+            if stay < CHOICE.min(ranked.len()) {
+                stay = ends;
+            }
+            *count = start;
+        }
+        for (rank, candidate) in ranked.iter() {
+            let place = &mut counts[usize::from(*rank)];
+            waiting[*place] = *candidate;
+            *place += 1;
+        }
+        in_use.extend(waiting.drain(stay..).map(|candidate| candidate.entry));
     }
 
     /// Drops the entries for which `keep` is false.
@@ -171,24 +200,28 @@ impl VictimWindow {
         if self.waiting.len() <= CHOICE {
             return true;
         }
-        let mut ranges: Vec<u64> = self.waiting.iter().map(Candidate::range).collect();
-        ranges.sort_unstable();
-        let mut together: Vec<(usize, u64)> =
-            ranges.chunk_by(|a, b| a == b).map(|chunk| (chunk.len(), chunk[0])).collect();
-        if together.iter().all(|(count, _)| *count < LEAST_TOGETHER) {
+        let Self { waiting, ranked, places, .. } = self;
+        places.clear();
+        places.extend(waiting.iter().zip(0..).map(|(candidate, place)| (candidate.range(), place)));
+        places.sort_unstable();
+        let together = || places.chunk_by(|(a, _), (b, _)| a == b);
+        if together().all(|of_range| of_range.len() < LEAST_TOGETHER) {
             // What was passed over goes first, and in its order.
-            self.waiting.sort_by_key(|candidate| u8::MAX - candidate.passes);
+            waiting.sort_by_key(|candidate| u8::MAX - candidate.passes);
             return false;
         }
-        together.sort_unstable_by_key(|(_, range)| *range);
-        let count_of = |candidate: &Candidate| {
-            let range = candidate.range();
-            together.binary_search_by_key(&range, |(_, range)| *range).map_or(0, |index| together[index].0)
-        };
-        self.waiting.sort_by_cached_key(|candidate| {
-            let is_due = candidate.passes >= MOST_PASSES;
-            (!is_due, usize::MAX - count_of(candidate), candidate.range())
-        });
+        for of_range in places.chunk_by_mut(|(a, _), (b, _)| a == b) {
+            let fewer = MOST_TOGETHER - (of_range.len() as u64).min(MOST_TOGETHER);
+            for (key, place) in of_range {
+                let is_due = waiting[*place as usize].passes >= MOST_PASSES;
+                *key |= u64::from(!is_due) << 63 | fewer << RANGE_BITS;
+            }
+        }
+        places.sort_unstable();
+        ranked.clear();
+        ranked.extend(places.iter().map(|(_, place)| (0, waiting[*place as usize])));
+        waiting.clear();
+        waiting.extend(ranked.drain(..).map(|(_, candidate)| candidate));
         true
     }
 }
@@ -284,6 +317,69 @@ mod tests {
         let rank = |page: u64| (page % 4) as u8 + 1;
         let left: Vec<u64> = (0..64).map(|_| window.take(rank).unwrap().page_number).collect();
         assert!(left.iter().all(|page| page % 4 == 0), "{left:?}");
+    }
+
+    /// What the window does, in as few words as can be.
+    #[derive(Default)]
+    struct Plain {
+        blind_choices: u32,
+    }
+
+    impl Plain {
+        /// Those that leave next, and those in use, of candidates with ranks and passes.
+        fn choose(&mut self, mut waiting: Vec<(u64, u8, u8)>) -> (Vec<u64>, Vec<u64>) {
+            let mut used = Vec::new();
+            if waiting.iter().any(|(_, rank, _)| *rank > 0) {
+                waiting.sort_by_key(|(_, rank, _)| *rank);
+                let bar = waiting[CHOICE.min(waiting.len()) - 1].1;
+                let stay = waiting.partition_point(|(_, rank, _)| *rank <= bar);
+                used = waiting.split_off(stay);
+            }
+            if self.blind_choices > 0 {
+                self.blind_choices -= 1;
+            } else if waiting.len() > CHOICE {
+                let count = |range| waiting.iter().filter(|(page, ..)| page >> RANGE_SHIFT == range).count();
+                let counts: Vec<usize> =
+                    waiting.iter().map(|(page, ..)| count(page >> RANGE_SHIFT)).collect();
+                let mut all: Vec<_> = waiting.iter().copied().zip(counts.iter().copied()).collect();
+                if counts.iter().any(|count| *count >= LEAST_TOGETHER) {
+                    all.sort_by_key(|((page, _, passes), count)| {
+                        (*passes < MOST_PASSES, usize::MAX - count, page >> RANGE_SHIFT)
+                    });
+                } else {
+                    all.sort_by_key(|((.., passes), _)| u8::MAX - passes);
+                    self.blind_choices = BLIND_CHOICES;
+                }
+                waiting = all.into_iter().map(|(candidate, _)| candidate).collect();
+            }
+            let pages = |all: &[(u64, u8, u8)]| all.iter().map(|(page, ..)| *page).collect();
+            (pages(&waiting[..CHOICE.min(waiting.len())]), pages(&used))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn choices_are_those_of_the_rule(
+            offered in proptest::collection::vec((0_u64..12, 0_u8..5, 0_u8..10), 1..500),
+            coarse in 1_u8..6,
+        ) {
+            let waiting: Vec<(u64, u8, u8)> = offered
+                .iter()
+                .zip(0..)
+                .map(|((range, rank, passes), i)| (range << RANGE_SHIFT | i, rank / coarse * 60, *passes))
+                .collect();
+            let mut window = VictimWindow::new(512);
+            window.make_room();
+            for &(page, _, passes) in &waiting {
+                window.waiting.push(Candidate { entry: entry(page), passes });
+            }
+            let rank = |page: u64| waiting.iter().find(|(other, ..)| *other == page).unwrap().1;
+            let first = window.take(rank).unwrap().page_number;
+            let chosen = window.chosen.iter().rev().map(|entry| entry.page_number);
+            let chosen: Vec<u64> = std::iter::once(first).chain(chosen).collect();
+            let used: Vec<u64> = window.in_use.iter().map(|entry| entry.page_number).collect();
+            prop_assert_eq!((chosen, used), Plain::default().choose(waiting));
+        }
     }
 
     proptest! {
