@@ -381,12 +381,11 @@ impl Kernel for SimKernel {
     fn poison(&self, range: TargetRange) -> Result<()> {
         self.turning(|world, process| {
             let faults = world.processes[process].faults();
-            let pages = pages_of(range);
-            let filled = world.fill_pages(process, pages.clone(), faults, |world, _, page| {
+            let filled = world.fill_pages(process, pages_of(range), faults, |world, _, page| {
                 world.processes[process].space.poison(page)
             })?;
             // What stopped half-way is no success (ioctl_userfaultfd(2)).
-            if filled == (pages.end - pages.start) as usize { Ok(()) } else { Err(Errno::AGAIN) }
+            if filled * PAGE_SIZE == range.bytes() { Ok(()) } else { Err(Errno::AGAIN) }
         })
     }
 
