@@ -57,6 +57,29 @@ struct Came {
     far_from_local: bool,
 }
 
+/// What a way up to an epoch costs. Of two that cost the same, the one with fewer moves is better.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    ns: f64,
+    moves: u32,
+}
+
+impl Way {
+    /// The way with this behind it.
+    fn then(self, ns: f64, moves: u32) -> Self {
+        Self { ns: self.ns + ns, moves: self.moves + moves }
+    }
+
+    fn is_better_than(self, other: Self) -> bool {
+        self.ns < other.ns || self.ns == other.ns && self.moves < other.moves
+    }
+
+    /// This way, unless the other one is better.
+    fn or(self, other: Self) -> Self {
+        if other.is_better_than(self) { other } else { self }
+    }
+}
+
 /// Works out paths; keeps its memory from one to the next.
 #[derive(Default)]
 pub struct Paths {
@@ -84,29 +107,32 @@ impl Paths {
         self.came.clear();
         let Some(first) = uses.first() else { return 0.0 };
         let placed_ns = prices.stay_ns(life.first, first.epoch);
-        let mut came =
-            Came { local_from_local: false, local_stayed: placed_ns <= in_ns, far_from_local: false };
-        let mut local_ns = placed_ns.min(in_ns) + prices.stay_ns(first.epoch, first.epoch + 1);
-        let mut far_ns = f64::from(first.far_ns);
+        let placed = placed_ns <= in_ns;
+        let mut came = Came { local_from_local: false, local_stayed: placed, far_from_local: false };
+        let begun = if placed { Way::default().then(placed_ns, 0) } else { Way::default().then(in_ns, 1) };
+        let mut local = begun.then(prices.stay_ns(first.epoch, first.epoch + 1), 0);
+        let mut far = Way::default().then(f64::from(first.far_ns), 0);
         self.came.push(came);
         for pair in uses.windows(2) {
             let [before, now] = [pair[0], pair[1]];
             let stay_ns = prices.stay_ns(before.epoch + 1, now.epoch);
             let stays = stay_ns <= in_ns + out_ns;
-            let held_ns = local_ns + if stays { stay_ns } else { in_ns + out_ns };
-            let brought_ns = far_ns + in_ns;
-            let sent_ns = local_ns + out_ns;
-            came.local_from_local = held_ns <= brought_ns;
+            let held = if stays { local.then(stay_ns, 0) } else { local.then(in_ns + out_ns, 2) };
+            let brought = far.then(in_ns, 1);
+            let sent = local.then(out_ns, 1);
+            came.local_from_local = !brought.is_better_than(held);
             came.local_stayed = stays;
-            came.far_from_local = sent_ns < far_ns;
+            came.far_from_local = sent.is_better_than(far);
             self.came.push(came);
-            local_ns = held_ns.min(brought_ns) + prices.stay_ns(now.epoch, now.epoch + 1);
-            far_ns = sent_ns.min(far_ns) + f64::from(now.far_ns);
+            let (to_local, to_far) = (held.or(brought), far.or(sent));
+            local = to_local.then(prices.stay_ns(now.epoch, now.epoch + 1), 0);
+            far = to_far.then(f64::from(now.far_ns), 0);
         }
         let last = uses[uses.len() - 1].epoch;
-        let ended_ns = local_ns + prices.stay_ns(last + 1, life.end).min(out_ns);
-        self.ends_local = ended_ns < far_ns;
-        ended_ns.min(far_ns)
+        let stay_ns = prices.stay_ns(last + 1, life.end);
+        let ended = if stay_ns <= out_ns { local.then(stay_ns, 0) } else { local.then(out_ns, 1) };
+        self.ends_local = ended.is_better_than(far);
+        far.or(ended).ns
     }
 
     /// The same, with the epochs in which the page is local then: [`Self::stays`].

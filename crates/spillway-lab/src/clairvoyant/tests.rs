@@ -140,6 +140,15 @@ proptest! {
     }
 }
 
+/// Moves that cost nothing are not made where a page may as well stay.
+#[test]
+fn of_two_ways_that_cost_the_same_the_one_with_fewer_moves_is_taken() {
+    let uses = vec![Use { epoch: 1, far_ns: 1.0 }, Use { epoch: 2, far_ns: 0.0 }];
+    let lives = vec![Life { first: 1, end: 3, uses: 0..2 }];
+    let found = bound(&Problem { epochs: 4, capacity: 1, in_ns: 0.0, out_ns: 0.0, lives, uses });
+    assert_eq!((found.lower_ns, found.schedule.cost_ns, found.schedule.moves), (0.0, 0.0, 0));
+}
+
 fn spec(workload: &str, policy: &str, share: f64) -> RunSpec {
     let local = LocalSize::Share(share);
     RunSpec { workload: workload.into(), policy: policy.into(), bytes: 4 << 20, local, ..RunSpec::default() }
