@@ -107,7 +107,7 @@ impl Default for Config {
             inactive_share: 0.0,
             return_share: 0.25,
             scan_share: 0.125,
-            use_forecast: false,
+            use_forecast: true,
             newcomer_rank: 3,
             thread_buffer_pages: 0,
             thread_inactive: false,

@@ -7,6 +7,10 @@
 //! another, which has a chance of its own. So a history's value is what that chain of chances is worth,
 //! [`LATER`] for each scan that goes by: 1 where the page is surely used at once, towards 0 where it is used
 //! late or never. Pages of the least value leave first.
+//!
+//! What passes through in a stream ([`UseHistory::passes_through`]) is worth less, for it comes back with its
+//! neighbours at once; and all of it is worth the same, so that it leaves in the order in which it came: what
+//! would be kept of it lay all over the stream, and broke it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -18,6 +22,8 @@ const LATER: f32 = 0.9;
 const KEPT: f32 = 0.9;
 /// Pages that a history is taken to have had before any was seen.
 const PRIOR_PAGES: f32 = 4.0;
+/// What it takes to bring a page back in a stream, as a share of what a page by itself takes.
+const STREAM_SHARE: f32 = 0.25;
 /// The value of a page that is surely used at once.
 const HIGHEST: f32 = 250.0;
 
@@ -77,9 +83,11 @@ impl UseForecast {
     /// After a whole scan: what histories are worth from now on.
     pub fn settle(&mut self, values: &UseValues) {
         let mut worth = [0.0_f32; HISTORIES];
+        UseHistory::all().for_each(|history| self.settle_chain(history, &mut worth));
+        let streamed = self.worth_of_streams(&worth) * STREAM_SHARE;
         for history in UseHistory::all() {
-            self.settle_chain(history, &mut worth);
-            values.0[history.index()].store((worth[history.index()] * HIGHEST) as u8, Ordering::Relaxed);
+            let worth = if history.passes_through() { streamed } else { worth[history.index()] };
+            values.0[history.index()].store((worth * HIGHEST).max(1.0) as u8, Ordering::Relaxed);
         }
         for counts in &mut self.counts {
             (counts.pages, counts.used) = (counts.pages * KEPT, counts.used * KEPT);
@@ -101,6 +109,17 @@ impl UseForecast {
         let later = worth[unused.index()];
         worth[history.index()] =
             if history.scans() == 0 { later } else { chance + LATER * (1.0 - chance) * later };
+    }
+
+    /// What pages that pass through are worth on average, by themselves.
+    fn worth_of_streams(&self, worth: &[f32]) -> f32 {
+        let (mut pages, mut sum) = (PRIOR_PAGES, PRIOR_PAGES * worth[UseHistory::STREAMED.index()]);
+        for history in UseHistory::all().filter(|history| history.passes_through()) {
+            let counts = self.counts.get(history.index()).copied().unwrap_or_default();
+            pages += counts.pages;
+            sum += counts.pages * worth[history.index()];
+        }
+        sum / pages
     }
 
     /// That a page with this history is used before the next scan. Until pages tell: as often as it was.
@@ -165,6 +184,22 @@ mod tests {
         let lately = after(&[false, true, true, true, true, true, true, true]);
         let long_ago = after(&[true, true, true, true, false, false, false, false]);
         assert!(values.of(lately) > values.of(long_ago));
+    }
+
+    #[test]
+    fn what_passes_through_in_streams_is_worth_the_same_and_little() {
+        let (mut forecast, values) = (UseForecast::default(), UseValues::default());
+        let used_once = UseHistory::STREAMED.after_scan(true).after_scan(true);
+        let single = UseHistory::RETURNED.after_scan(true).after_scan(true);
+        for _ in 0..20 {
+            (0..100).for_each(|_| forecast.note(used_once, true));
+            (0..100).for_each(|_| forecast.note(single, true));
+            forecast.settle(&values);
+        }
+        let of_streams = values.of(used_once);
+        assert_eq!(values.of(UseHistory::STREAMED), of_streams);
+        assert!(2 * u32::from(of_streams) < u32::from(values.of(single)), "{of_streams}");
+        assert!(values.of(used_once.after_scan(true)) > of_streams, "what is used again stays");
     }
 
     #[test]

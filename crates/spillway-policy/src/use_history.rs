@@ -1,7 +1,7 @@
-//! How often and how lately a page was used, as scans of accessed bits tell: ten bits a page. Known as aging
-//! (Tanenbaum, "Modern Operating Systems", section 3.4.7). What a history foretells is learned from the
-//! program ([`crate::use_forecast`]); [`UseHistory::rank`] is a measure for the eye, and for who does not
-//! want to learn.
+//! How often and how lately a page was used, as scans of accessed bits tell: eleven bits a page. Known as
+//! aging (Tanenbaum, "Modern Operating Systems", section 3.4.7). What a history foretells is learned from
+//! the program ([`crate::use_forecast`]); [`UseHistory::rank`] is a measure for the eye, and for who does
+//! not want to learn.
 
 /// Scans that are remembered.
 const SCANS: u32 = 8;
@@ -9,11 +9,16 @@ const SCANS: u32 = 8;
 const FULL: u16 = 1 << SCANS;
 /// The page was far before it came.
 const HAS_RETURNED: u16 = FULL << 1;
+/// It came along in a stream.
+const HAS_STREAMED: u16 = HAS_RETURNED << 1;
+/// The bits of what scans found.
+const SCANNED: u16 = HAS_RETURNED - 1;
 
 /// How many histories there are.
-pub const HISTORIES: usize = 2 * HAS_RETURNED as usize;
+pub const HISTORIES: usize = 2 * HAS_STREAMED as usize;
 
-/// What the last scans found of a page, the last one lowest, and whether it was far before it came.
+/// What the last scans found of a page, the last one lowest, whether it was far before it came, and whether
+/// it came along in a stream then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UseHistory(u16);
 
@@ -38,6 +43,9 @@ impl UseHistory {
     /// A page that has just come back from a store.
     pub const RETURNED: Self = Self(HAS_RETURNED | 1);
 
+    /// A page that has just come back in a stream, with others beside it.
+    pub const STREAMED: Self = Self(HAS_STREAMED | HAS_RETURNED | 1);
+
     /// A page that is not to be thought of for a while: as if each of the last scans had found it used.
     pub const IN_USE: Self = Self(FULL | (FULL - 1));
 
@@ -54,7 +62,7 @@ impl UseHistory {
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         let code = bits ^ Self::NEW.0;
-        if code as usize >= HISTORIES || code & !HAS_RETURNED == 0 { Self::NEW } else { Self(code) }
+        if code as usize >= HISTORIES || code & SCANNED == 0 { Self::NEW } else { Self(code) }
     }
 
     /// Its place among all, below [`HISTORIES`].
@@ -65,7 +73,7 @@ impl UseHistory {
 
     /// All that there are.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..HISTORIES as u16).filter(|code| code & !HAS_RETURNED != 0).map(Self)
+        (0..HISTORIES as u16).filter(|code| code & SCANNED != 0).map(Self)
     }
 
     /// After a scan. The access that brought a page in sets its bit too, and tells nothing of its use: the
@@ -73,21 +81,28 @@ impl UseHistory {
     #[must_use]
     pub const fn after_scan(self, accessed: bool) -> Self {
         let tells = self.scans() > 0;
-        let scans = (self.0 & !HAS_RETURNED) << 1 | (tells && accessed) as u16;
+        let scans = (self.0 & SCANNED) << 1 | (tells && accessed) as u16;
         let kept = if scans >= HAS_RETURNED { scans & (FULL - 1) | FULL } else { scans };
-        Self(self.0 & HAS_RETURNED | kept)
+        Self(self.0 & !SCANNED | kept)
     }
 
     /// Scans since the page came, up to those that are remembered.
     #[must_use]
     pub const fn scans(self) -> u32 {
-        (self.0 & !HAS_RETURNED).ilog2()
+        (self.0 & SCANNED).ilog2()
     }
 
     /// How many of these found it used.
     #[must_use]
     pub const fn uses(self) -> u32 {
-        (self.0 & !HAS_RETURNED).count_ones() - 1
+        (self.0 & SCANNED).count_ones() - 1
+    }
+
+    /// Whether the page came in a stream and was used once since, or not at all, as far as is remembered: it
+    /// passes through.
+    #[must_use]
+    pub const fn passes_through(self) -> bool {
+        self.0 & HAS_STREAMED != 0 && self.uses() <= 1
     }
 
     /// How much the page is in use: 0 for not at all, up to [`HIGHEST`], or [`UNKNOWN`]. One that was used in
@@ -181,5 +196,18 @@ mod tests {
             assert_ne!(through(first), through(again));
             assert_eq!(through(first).rank(), through(again).rank());
         }
+    }
+
+    #[test]
+    fn what_comes_in_a_stream_passes_through_unless_it_is_used_again() {
+        let used_in = |scans: &[usize]| {
+            (0..9).fold(UseHistory::STREAMED, |at, scan| at.after_scan(scans.contains(&scan)))
+        };
+        assert!(UseHistory::STREAMED.passes_through() && used_in(&[]).passes_through());
+        assert!(used_in(&[4]).passes_through() && !used_in(&[4, 5]).passes_through());
+        // Use by which it came, and use that is forgotten.
+        assert!(used_in(&[0, 4]).passes_through());
+        assert!(!UseHistory::RETURNED.passes_through() && !UseHistory::NEW.passes_through());
+        assert_eq!(used_in(&[4]).rank(), after(&[false, true, false, false, false, false]).rank());
     }
 }

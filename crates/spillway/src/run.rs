@@ -91,7 +91,7 @@ Configuration file, with what is so without it ('bench physical --pool' makes
 one of what it measures):
   [pool.local]
   reserve_bytes = \"4M\"            zeros kept ready for streams of first writes
-  victim_window_pages = 256       oldest pages of which neighbours leave first
+  victim_window_pages = 512       oldest pages of which neighbours leave first
   by_reference = true             scattered pages leave with one flush a batch
   copy_share = 0.125              local pages, of the limit, of which
                                   compressed: keeps a copy

@@ -118,7 +118,7 @@ pub const SWITCHES: &[Switch] = &[
         "a page that comes back soon goes straight to the proactive queue",
     ),
     key("replacement", "scan_share", "0.125", &["0.0"], "accessed bits are scanned: what is in use stays"),
-    key("replacement", "use_forecast", "false", &["true"], "what scans found counts for what it foretells"),
+    key("replacement", "use_forecast", "true", &["false"], "what scans found counts for what it foretells"),
     key(
         "pool.local",
         "reserve_bytes",
@@ -129,8 +129,8 @@ pub const SWITCHES: &[Switch] = &[
     key(
         "pool.local",
         "victim_window_pages",
-        "256",
-        &["0", "512"],
+        "512",
+        &["0", "256"],
         "of so many of the oldest those that are used least leave, neighbours together",
     ),
     key(

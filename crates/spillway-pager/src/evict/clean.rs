@@ -123,9 +123,7 @@ impl<K: Kernel> Worker<K> {
     /// Drops the pages that are still there and protected; says which.
     fn drop_protected(&self, clean: &[(u64, PageInfo)]) -> Vec<bool> {
         let kernel = &self.at.kernel;
-        // A device that may read a page for long would go on reading what was dropped.
-        let is_pinned = !self.nothing_is_pinned() && !planted!(K, "dropped-though-pinned");
-        if !kernel.has_page_map() || !kernel.can_discard_pages() || is_pinned {
+        if !kernel.has_page_map() || !kernel.can_discard_pages() {
             return vec![false; clean.len()];
         }
         let nothing_passes_our_hooks = kernel.is_inline();
@@ -147,6 +145,11 @@ impl<K: Kernel> Worker<K> {
             .filter(|(_, may_go)| **may_go)
             .map(|((page_number, _), _)| target(*page_number, 1))
             .collect();
+        // A device that may read a page for long would go on reading what was dropped. Looked at last: one that
+        // is given a page between this and the drop is not seen.
+        if !self.nothing_is_pinned() && !planted!(K, "dropped-though-pinned") {
+            return vec![false; clean.len()];
+        }
         // A page that stays mapped would be written while its word says Far.
         if kernel.discard_pages(&pages) { may_go } else { self.none_that_is_left(clean, may_go) }
     }

@@ -6,6 +6,7 @@ use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{Epoch, PageInfo, PageState, Queue};
 use spillway_core::transitions::fetched;
 use spillway_policy::fault_trace::{Block as Came, Cause, Event};
+use spillway_policy::use_history::UseHistory;
 use spillway_store::{ReadRequest, StoreError};
 use spillway_sys::memory;
 
@@ -19,6 +20,9 @@ use crate::pages::error::{Failure, PageError};
 use crate::process::worker::{Bounce, Worker};
 use crate::run::settings::Block;
 use crate::run::state::Counter;
+
+/// Where so many pages are wanted at once it is a stream that wants them.
+const STREAM_PAGES: usize = 16;
 
 impl<K: Kernel> Worker<K> {
     /// Brings a locked far page in, and what belongs to its block. Returns the page as it is then; the others
@@ -83,6 +87,7 @@ impl<K: Kernel> Worker<K> {
         let grown = self.stretch_fetched(page_number, &block, &followers);
         let queue = grown.unwrap_or_else(|| self.queue_of_returner(info));
         self.watch_use(&followers);
+        self.note_streamed(&block, std::iter::once(page_number).chain(followers.iter().map(|page| page.0)));
         self.settle_followers(&followers, queue, epoch);
         self.unlock_head(block);
         Ok(self.settle_fetched(page_number, info, slot, queue, epoch, access == Access::Write))
@@ -205,6 +210,13 @@ impl<K: Kernel> Worker<K> {
             let next = self.settle_fetched(page_number, info, slot, queue, epoch, false);
             self.unlock(page_number, word, next);
             self.enqueue(page_number, next);
+        }
+    }
+
+    /// Where pages come in a stream's block, that is what is known of their use.
+    pub(crate) fn note_streamed(&self, block: &HeldBlock, pages: impl Iterator<Item = u64>) {
+        if block.wanted() >= STREAM_PAGES && self.engine.foretells_use() {
+            pages.for_each(|page_number| self.engine.table.set_use(page_number, UseHistory::STREAMED));
         }
     }
 

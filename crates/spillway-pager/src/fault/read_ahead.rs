@@ -129,6 +129,7 @@ impl<K: Kernel> Worker<K> {
         });
         self.at.run.count_block(pages.len());
         let queue = self.queue_of_returner(info);
+        self.note_streamed(&block, pages.iter().map(|page| page.0));
         self.settle_followers(&pages, queue, epoch);
         Some(pages.len())
     }

@@ -164,7 +164,7 @@ impl Default for PoolSettings {
     fn default() -> Self {
         Self {
             reserve_bytes: Size::from_bytes(4 << 20),
-            victim_window_pages: 256,
+            victim_window_pages: 512,
             by_reference: true,
             copy_share: 0.125,
             huge_pages: false,
