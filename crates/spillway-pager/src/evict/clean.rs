@@ -145,8 +145,8 @@ impl<K: Kernel> Worker<K> {
             .filter(|(_, may_go)| **may_go)
             .map(|((page_number, _), _)| target(*page_number, 1))
             .collect();
-        // A device that may read a page for long would go on reading what was dropped. Looked at last: one that
-        // is given a page between this and the drop is not seen.
+        // A device that may read a page for long would go on reading what was dropped. Asked after last: one
+        // that is given a page between this and the drop is not seen.
         if !self.nothing_is_pinned() && !planted!(K, "dropped-though-pinned") {
             return vec![false; clean.len()];
         }
