@@ -9,8 +9,8 @@ use rustix::io::{Errno, Result};
 
 use crate::nodes;
 use crate::perf::{
-    self, Attributes, RECORD_LOST, RECORD_SAMPLE, Ring, SAMPLE_ADDR, SAMPLE_DATA_SRC, SAMPLE_TID, SAMPLE_TIME,
-    flag,
+    self, Attributes, RECORD_LOST, RECORD_SAMPLE, Ring, SAMPLE_ADDR, SAMPLE_DATA_SRC, SAMPLE_TID,
+    SAMPLE_TIME, flag,
 };
 use crate::process_filter::ProcessFilter;
 

@@ -356,12 +356,9 @@ mod tests {
 
     #[test]
     fn what_cannot_run_live_is_refused_with_the_reason_and_those_that_can() {
-        for (name, reason) in [
-            ("dcm", "fetches"),
-            ("belady", "beforehand"),
-            ("nimble-huge", "huge"),
-            ("nomad", "copies"),
-        ] {
+        for (name, reason) in
+            [("dcm", "fetches"), ("belady", "beforehand"), ("nimble-huge", "huge"), ("nomad", "copies")]
+        {
             let group = Group { name: "g".into(), policy: name.into(), ..Group::default() };
             let error = group.build_policy().err().unwrap().to_string();
             assert!(error.contains(reason) && error.contains("hotbox"), "{error}");
@@ -407,7 +404,10 @@ mod tests {
                 Ok(()) => assert!(!samples, "{policy}"),
                 Err(error) => {
                     let error = error.to_string();
-                    assert!(samples && error.contains(policy) && error.contains("hardware-samples"), "{error}");
+                    assert!(
+                        samples && error.contains(policy) && error.contains("hardware-samples"),
+                        "{error}"
+                    );
                 }
             }
         }

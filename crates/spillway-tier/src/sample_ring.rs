@@ -157,7 +157,15 @@ impl SampleRing {
         memory_word(&memory, at::READ).store(read, Ordering::Release);
         let (sample_ns, lost) = (load(&memory, at::SAMPLE_NS), load(&memory, at::LOST));
         let taken_before = read.wrapping_add(lost);
-        Ok(Self { memory, ring_at: ring_at as usize, records, sample_ns, read, taken_before, lost_before: lost })
+        Ok(Self {
+            memory,
+            ring_at: ring_at as usize,
+            records,
+            sample_ns,
+            read,
+            taken_before,
+            lost_before: lost,
+        })
     }
 
     /// From now on one access in `period` is sampled; 0 ends it.

@@ -190,10 +190,7 @@ impl Choice {
 }
 
 /// The first that works.
-fn first_of(
-    sources: impl Iterator<Item = Open>,
-    counters: Option<&Path>,
-) -> Result<Chosen, SourceError> {
+fn first_of(sources: impl Iterator<Item = Open>, counters: Option<&Path>) -> Result<Chosen, SourceError> {
     let mut failed = Vec::new();
     for open in sources {
         match open(counters) {

@@ -44,7 +44,12 @@ int main(int argc, char **argv) {
 "#;
 
 fn sampled(at: u64) -> Sampled {
-    Sampled { process: 77, address: 0x3_0000_0000 + at * 64, write: at.is_multiple_of(3), far: at.is_multiple_of(5) }
+    Sampled {
+        process: 77,
+        address: 0x3_0000_0000 + at * 64,
+        write: at.is_multiple_of(3),
+        far: at.is_multiple_of(5),
+    }
 }
 
 #[test]
@@ -54,7 +59,12 @@ fn what_the_emulator_samples_the_daemon_reads() {
     fs::write(&source, SAMPLER).unwrap();
     let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spillway-bench/rig");
     let mut compiler = Command::new(tool("cc", "gcc"));
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(headers).arg(&source).arg("-o").arg(&program);
+    compiler
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(headers)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program);
     assert!(compiler.status().unwrap().success());
     let file = directory.path().join("counters");
     fs::write(&file, vec![0; 1 << 20]).unwrap();
@@ -65,7 +75,7 @@ fn what_the_emulator_samples_the_daemon_reads() {
     };
     write(0, 10);
     let mut ring = SampleRing::open(&file).unwrap();
-    let mut taken = |ring: &mut SampleRing| {
+    let taken = |ring: &mut SampleRing| {
         let mut taken = Vec::new();
         ring.take(&mut |sampled| taken.push(sampled)).unwrap();
         taken

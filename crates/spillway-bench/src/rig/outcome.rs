@@ -174,7 +174,10 @@ mod tests {
         counters.resize(PAGE_COUNTS_AT + PAGE_COUNTS * 4, 0);
         counters.extend([0xff; 64]);
         let with = row(&Plan::default(), &case("memtis"), &console, &counters).unwrap();
-        assert_eq!((with.samples, with.lost_samples, with.oracle_local_hit_ratio), (Some(1234), Some(5), 0.75));
+        assert_eq!(
+            (with.samples, with.lost_samples, with.oracle_local_hit_ratio),
+            (Some(1234), Some(5), 0.75)
+        );
         let without = console.replace("counter-samples", "hint-faults");
         let without = row(&Plan::default(), &case("indigo"), &without, &counters).unwrap();
         assert_eq!((without.samples, without.lost_samples), (None, None), "those are faults");

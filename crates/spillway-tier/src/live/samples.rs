@@ -57,7 +57,8 @@ impl LiveMachine {
             return;
         }
         // One that comes late enough stands for all accesses before it.
-        sampling.owed = sampling.owed.saturating_sub(u64::from(sampling.wanted)).min(u64::from(sampling.wanted));
+        sampling.owed =
+            sampling.owed.saturating_sub(u64::from(sampling.wanted)).min(u64::from(sampling.wanted));
         // One that no scan has seen yet is no page of the policy's.
         if self.pages.find_mapped(process, address).is_none() {
             return;

@@ -399,12 +399,10 @@ fn a_policy_has_samples_as_often_as_it_asks_or_as_often_as_there_are() {
         samples
     };
     let all = told(200, 200, 4);
-    assert_eq!(all.iter().map(|sample| (sample.page, sample.write)).collect::<Vec<_>>(), [
-        (0, true),
-        (1, false),
-        (2, true),
-        (3, false)
-    ]);
+    assert_eq!(
+        all.iter().map(|sample| (sample.page, sample.write)).collect::<Vec<_>>(),
+        [(0, true), (1, false), (2, true), (3, false)]
+    );
     assert_eq!(told(5000, 1000, 100).len(), 20);
     assert_eq!(told(1500, 1000, 90).len(), 60);
     assert_eq!(told(200, 1000, 100).len(), 100, "no more than there are");

@@ -75,7 +75,9 @@ impl CounterSamples {
     pub fn open(counters: Option<&Path>) -> Result<Self, SourceError> {
         let unavailable = |reason| SourceError::Unavailable { name: FACTS.name, reason };
         let Some(counters) = counters else {
-            return Err(unavailable("it takes its samples from a file of counters; give --counters FILE".into()));
+            return Err(unavailable(
+                "it takes its samples from a file of counters; give --counters FILE".into(),
+            ));
         };
         let ring = SampleRing::open(counters).map_err(|error| unavailable(error.to_string()))?;
         let samples = Samples { ring, far: 0, failed: None };
