@@ -26,7 +26,7 @@ use crate::source::{self, Chosen, Source, SourceError};
 use crate::status::{Answer, GroupStatus, Request, SourceStatus, Status};
 
 use self::marking::Marking;
-use self::sampling::Sampling;
+use self::sampled::Sampling;
 
 /// Numbers that a policy knows at first, in pages: for 4 GiB.
 const FIRST_PAGES: u32 = 1 << 20;
@@ -569,6 +569,7 @@ impl Running {
 mod dealings;
 mod explaining;
 mod marking;
+mod sampled;
 mod sampling;
 #[cfg(test)]
 mod tests;

@@ -33,6 +33,7 @@ use crate::source::Seen;
 mod holds;
 mod marked;
 mod moves;
+mod sampled;
 mod samples;
 mod uses;
 
@@ -126,7 +127,7 @@ pub struct LiveMachine {
     /// The kernel marks far pages, and their faults are told.
     kernel_marks_far: bool,
     /// Samples of accesses, where the policy wants some.
-    sampling: samples::Sampling,
+    sampling: sampled::Sampling,
     /// Markers in processes, and what they are to hold.
     holds: marked::Holds,
     /// The policy's marks are worth a fault each.
@@ -163,7 +164,7 @@ impl LiveMachine {
             early: false,
             told_at_once: false,
             kernel_marks_far: false,
-            sampling: samples::Sampling::default(),
+            sampling: sampled::Sampling::default(),
             holds: marked::Holds::default(),
             marks_stop: false,
             events: VecDeque::new(),

@@ -153,7 +153,7 @@ pub struct Chosen {
 /// What is asked of a source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// Which one.
+    /// Which source, by its name.
     pub choice: Choice,
     /// It must take samples, for the policies' sake.
     pub samples: bool,

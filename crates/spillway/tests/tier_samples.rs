@@ -1,4 +1,5 @@
-//! Samples of accesses from the rig's emulator to the daemon: what its C writes into the ring, the daemon reads.
+//! Samples of accesses from the rig's emulator to the daemon: what its C writes into the ring, the daemon
+//! reads.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

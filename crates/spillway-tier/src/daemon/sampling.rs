@@ -2,15 +2,6 @@
 
 use super::Daemon;
 
-/// What was asked of the source, and what samples cost.
-#[derive(Debug, Default)]
-pub(super) struct Sampling {
-    /// The shortest period that a group wants; 0 where none does.
-    asked: u32,
-    /// CPU time of the daemon's that taking samples took.
-    cpu_ns: u64,
-}
-
 impl Daemon {
     /// Asks the source for samples as often as the group that wants them most often. The others pass some
     /// over.

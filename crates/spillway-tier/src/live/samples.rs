@@ -8,27 +8,6 @@ use super::LiveMachine;
 /// Samples that wait for the policy, at most: one that does not ask for them loses those that are beyond.
 const MOST_WAITING: usize = 1 << 20;
 
-/// What a group's policy wants of samples, and what it has had.
-#[derive(Debug, Default)]
-pub struct Sampling {
-    /// One access in so many, as the policy asked; 0 for none.
-    pub(super) wanted: u32,
-    /// One access in so many is a sample of the source's.
-    source: u32,
-    /// Accesses that the source's samples stood for since the last one that went on to the policy.
-    owed: u64,
-    pub(super) waiting: Vec<Sample>,
-    pub(super) cost_ns: u64,
-}
-
-impl Sampling {
-    /// The policy is made anew, and asks again.
-    pub(super) fn begin_anew(&mut self) {
-        (self.wanted, self.owed) = (0, 0);
-        self.waiting.clear();
-    }
-}
-
 impl LiveMachine {
     /// One access in so many is to be a sample; 0 where the policy wants none.
     #[must_use]
