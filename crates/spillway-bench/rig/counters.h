@@ -9,6 +9,8 @@
 
 enum { CONTROL_COUNT = 1, CONTROL_COUNT_PAGES = 2 };
 enum { COUNTERS_BYTES = 1 << 20, PAGE_COUNTS_AT = 4096, MOST_PAGES = 1 << 16 };
+// The ring of samples lies behind the page counts: to the end of the file.
+enum { SAMPLES_AT = 1 << 19, MOST_SAMPLES = 1 << 15 };
 
 #define LINK_MAGIC 0x4b4e494c574c5053ull // "SPLWLINK"
 
@@ -27,6 +29,29 @@ struct link_counters {
     uint64_t neighbour_pct;
 };
 
+#define SAMPLES_MAGIC 0x504d4153574c5053ull // "SPLWSAMP"
+
+// Samples of the misses, as PEBS would take them; `docs/operate/tier.md` has all of it for any device.
+struct sample_words {
+    uint64_t magic, version;
+    // Where the ring begins, in bytes, and how many records it has.
+    uint64_t ring_at, records;
+    // What a sample costs the program.
+    uint64_t sample_ns;
+    // The reader's: one miss in so many is sampled; records taken so far.
+    uint64_t period, read;
+    // The sampler's: records written so far, and samples for which there was no room.
+    uint64_t written, lost;
+    // The workload's: its process.
+    uint64_t process;
+};
+
+struct sample_record {
+    uint64_t address;
+    // The process in the lower half; above it what kind of access it was.
+    uint64_t process_and_flags;
+};
+
 // Misses of the last-level cache since the start, by who served them; `docs/operate/tier.md` has the first three words for
 // any device.
 struct counters {
@@ -41,9 +66,13 @@ struct counters {
     uint64_t control;
     uint64_t unused[2];
     struct link_counters link;
+    struct sample_words samples;
 };
 
 _Static_assert(offsetof(struct counters, link) == 64, "docs/operate/tier.md says where the link's counters begin");
+_Static_assert(offsetof(struct counters, samples) == 128, "docs/operate/tier.md says where the samples begin");
+_Static_assert(SAMPLES_AT + MOST_SAMPLES * sizeof(struct sample_record) == COUNTERS_BYTES, "the ring fits");
+_Static_assert(PAGE_COUNTS_AT + MOST_PAGES * 4 <= SAMPLES_AT, "the ring lies behind the page counts");
 
 // Where the workload's memory lies, all of it; misses of its page n are counted in word n of the page counts.
 #define AREA_START 0x300000000ull

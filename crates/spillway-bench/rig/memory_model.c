@@ -2,6 +2,7 @@
 // memory, and counts which memory node serves each miss, by physical address.
 // arguments: counters=PATH llc_bytes=N ways=N far_from=PHYSICAL_ADDRESS
 //   sample=N   one line of each N in a page is modelled
+//   Of the misses one in so many is a sample, as the counters' reader asks.
 //   link_bytes_per_s=N far_ns=N shared=0|1 neighbour_pct=N   what the link's counters begin with; the workload, which knows
 //     the time, goes on with them
 //
@@ -9,6 +10,7 @@
 #include "cache.h"
 #include "counters.h"
 #include "qemu_abi.h"
+#include "samples.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,6 +26,7 @@ static uint64_t link_bytes_per_s, far_ns, is_shared, neighbour_pct;
 static struct cache cache;
 static volatile struct counters *counters;
 static volatile uint32_t *page_counts;
+static volatile struct sample_record *sample_ring;
 static uint64_t last_line;
 
 static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *data) {
@@ -36,10 +39,15 @@ static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address
     counters->accesses++;
     uint64_t physical = qemu_plugin_hwaddr_phys_addr(where);
     if (cache_access(&cache, physical / LINE_BYTES)) return;
-    if (physical < far_from)
-        counters->local++;
-    else
+    int is_far = physical >= far_from;
+    if (is_far)
         counters->far++;
+    else
+        counters->local++;
+    static uint64_t since_sample;
+    if (samples_is_next(&counters->samples, sample, &since_sample))
+        samples_push(&counters->samples, sample_ring, address,
+                     (qemu_plugin_mem_is_store(info) ? SAMPLE_STORE : 0) | (is_far ? SAMPLE_FAR : 0));
     if (control & CONTROL_COUNT_PAGES) page_counts[page]++;
 }
 
@@ -65,6 +73,8 @@ static int map_counters(const char *path) {
     if (memory == MAP_FAILED) return 0;
     counters = (volatile struct counters *)memory;
     page_counts = (volatile uint32_t *)(memory + PAGE_COUNTS_AT);
+    sample_ring = (volatile struct sample_record *)(memory + SAMPLES_AT);
+    samples_begin(&counters->samples);
     counters->magic = COUNTERS_MAGIC;
     return 1;
 }

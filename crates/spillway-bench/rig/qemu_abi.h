@@ -27,6 +27,7 @@ extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin
 extern uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *block);
 extern void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *instruction, qemu_accessed_t callback, int flags,
                                              int kinds, void *data);
+extern bool qemu_plugin_mem_is_store(qemu_plugin_meminfo_t info);
 extern struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t info, uint64_t address);
 extern bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *address);
 extern uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *address);

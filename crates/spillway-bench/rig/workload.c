@@ -282,7 +282,9 @@ static double waiting_ns(const struct counters *since, const struct counters *un
     double local = until->local - since->local, far = until->far - since->far;
     double accesses = until->accesses - since->accesses;
     far_waited_ns += far * far_ns;
-    return (accesses * CACHE_NS + local * LOCAL_NS + far * far_ns) * until->sample;
+    // Samples stop the program, too: each stands for itself.
+    double samples = until->samples.written + until->samples.lost - since->samples.written - since->samples.lost;
+    return (accesses * CACHE_NS + local * LOCAL_NS + far * far_ns) * until->sample + samples * until->samples.sample_ns;
 }
 
 // Pages that moved while the neighbour was away and while it was there, and how long each was.
@@ -376,6 +378,7 @@ int main(int argc, char **argv) {
     else if (argc > 5)
         far_ns = strtod(argv[5], NULL);
     counters = open_counters(argc > 6 ? argv[6] : NULL);
+    counters->samples.process = (uint64_t)getpid();
     prctl(PR_SET_TIMERSLACK, 1);
     void *area = mmap((void *)AREA_START, area_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);

@@ -76,6 +76,17 @@ pub trait TieredMachine {
     /// How many pages there are, numbered from 0.
     fn page_count(&self) -> u32;
 
+    /// How many pages there are at present, where numbers are kept for more.
+    fn managed_pages(&self) -> u32 {
+        self.page_count()
+    }
+
+    /// The first page from `page` on that may be there; the number of pages where there is none. Who looks at
+    /// all pages need not go through numbers that no page has.
+    fn next_touched(&self, page: PageIndex) -> PageIndex {
+        page
+    }
+
     /// Bytes in a page.
     fn page_bytes(&self) -> u64;
 

@@ -141,8 +141,9 @@ pub struct Memtis {
     samples: Vec<Sample>,
     samples_seen: u64,
     local_samples: u64,
-    next_adaptation: f64,
-    next_cooling: f64,
+    /// Samples until then; none before the first round, when pages are counted.
+    next_adaptation: Option<f64>,
+    next_cooling: Option<f64>,
     cursor: PageIndex,
 }
 
@@ -162,8 +163,8 @@ impl Registered for Memtis {
             samples: Vec::new(),
             samples_seen: 0,
             local_samples: 0,
-            next_adaptation: 0.0,
-            next_cooling: 0.0,
+            next_adaptation: None,
+            next_cooling: None,
             cursor: 0,
         }
     }
@@ -182,12 +183,12 @@ impl Memtis {
     /// Every mapping that was touched.
     fn mappings(machine: &dyn TieredMachine) -> Vec<PageIndex> {
         let mut heads = Vec::new();
-        let mut page = 0;
+        let mut page = machine.next_touched(0);
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() {
                 heads.push(page);
             }
-            page += machine.span(page);
+            page = machine.next_touched(page + machine.span(page));
         }
         heads
     }
@@ -292,9 +293,6 @@ impl Policy for Memtis {
 
     fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.counts = vec![0; machine.page_count() as usize];
-        let pages = f64::from(machine.page_count());
-        self.next_adaptation = pages * self.config.adaptation_samples;
-        self.next_cooling = pages * self.config.cooling_samples;
         machine.sample_accesses(self.config.sample_period_accesses);
         machine.set_timer(0, self.config.period_us * 1000);
     }
@@ -314,14 +312,17 @@ impl Policy for Memtis {
             self.local_samples += u64::from(machine.tier_of(sample.page) == Some(Tier::Local));
         }
         self.samples = samples;
-        self.next_adaptation -= taken;
-        self.next_cooling -= taken;
-        let pages = f64::from(machine.page_count());
-        if self.next_cooling <= 0.0 {
-            self.next_cooling = pages * self.config.cooling_samples;
+        let pages = f64::from(machine.managed_pages());
+        let [adaptation, cooling] =
+            [self.config.adaptation_samples, self.config.cooling_samples].map(|samples| pages * samples);
+        let next_adaptation = self.next_adaptation.unwrap_or(adaptation) - taken;
+        let next_cooling = self.next_cooling.unwrap_or(cooling) - taken;
+        (self.next_adaptation, self.next_cooling) = (Some(next_adaptation), Some(next_cooling));
+        if next_cooling <= 0.0 {
+            self.next_cooling = Some(cooling);
             self.cool(machine);
-        } else if self.next_adaptation <= 0.0 {
-            self.next_adaptation = pages * self.config.adaptation_samples;
+        } else if next_adaptation <= 0.0 {
+            self.next_adaptation = Some(adaptation);
             self.adapt(machine);
         }
         self.migrate(machine);

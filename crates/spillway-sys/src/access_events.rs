@@ -9,13 +9,16 @@ use rustix::io::{Errno, Result};
 
 use crate::nodes;
 use crate::perf::{
-    self, Attributes, RECORD_LOST, RECORD_SAMPLE, Ring, SAMPLE_ADDR, SAMPLE_TID, SAMPLE_TIME, flag,
+    self, Attributes, RECORD_LOST, RECORD_SAMPLE, Ring, SAMPLE_ADDR, SAMPLE_DATA_SRC, SAMPLE_TID,
+    SAMPLE_TIME, flag,
 };
 use crate::process_filter::ProcessFilter;
 
 const PERF_COUNT_SW_PAGE_FAULTS: u64 = 2;
 /// Room for 16,384 records of 32 bytes.
 const DATA_BYTES: usize = 512 << 10;
+/// A store, among the kinds of access in `perf_mem_data_src`.
+const MEM_OP_STORE: u64 = 4;
 /// Addresses of programs end here, with five levels of page tables.
 const USER_END: u64 = 1 << 56;
 
@@ -28,6 +31,8 @@ pub struct Access {
     pub address: u64,
     /// When it was, on CLOCK_MONOTONIC.
     pub time_ns: u64,
+    /// Whether it is known to have been a store.
+    pub write: bool,
 }
 
 /// What a record tells.
@@ -45,8 +50,10 @@ pub enum Record {
 pub fn decode(kind: u32, words: &[u64]) -> Option<Record> {
     match (kind, words) {
         // Where a sample has no data address, it is 0.
-        (RECORD_SAMPLE, &[ids, time_ns, address, ..]) if (1..USER_END).contains(&address) => {
-            Some(Record::Access(Access { process: ids as u32, address, time_ns }))
+        (RECORD_SAMPLE, &[ids, time_ns, address, ref rest @ ..]) if (1..USER_END).contains(&address) => {
+            // Page faults come without what kind of access it was.
+            let write = rest.first().is_some_and(|kind| kind & MEM_OP_STORE != 0);
+            Some(Record::Access(Access { process: ids as u32, address, time_ns, write }))
         }
         (RECORD_LOST, &[_, count, ..]) => Some(Record::Lost(count)),
         _ => None,
@@ -117,6 +124,7 @@ impl Kind {
                     config: event.config,
                     config1: event.config1,
                     sample_period: event.period,
+                    sample_type: common.sample_type | SAMPLE_DATA_SRC,
                     flags: common.flags | event.precise << flag::PRECISE_SHIFT | exclude,
                     ..common
                 }
@@ -274,9 +282,11 @@ mod tests {
 
     #[test]
     fn records_are_understood_or_passed_over() {
-        let access = Access { process: 7, address: 0x5000, time_ns: 99 };
+        let access = Access { process: 7, address: 0x5000, time_ns: 99, write: false };
         assert_eq!(decode(RECORD_SAMPLE, &[8 << 32 | 7, 99, 0x5000]), Some(Record::Access(access)));
         assert_eq!(decode(RECORD_SAMPLE, &[8 << 32 | 7, 99, 0x5000, 1, 2]), Some(Record::Access(access)));
+        let store = Record::Access(Access { write: true, ..access });
+        assert_eq!(decode(RECORD_SAMPLE, &[8 << 32 | 7, 99, 0x5000, MEM_OP_STORE]), Some(store));
         assert_eq!(decode(RECORD_LOST, &[1, 5]), Some(Record::Lost(5)));
         for (kind, words) in [
             (RECORD_SAMPLE, &[7, 99][..]),

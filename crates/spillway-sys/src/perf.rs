@@ -43,6 +43,7 @@ pub(crate) const SAMPLE_TID: u64 = 1 << 1;
 pub(crate) const SAMPLE_TIME: u64 = 1 << 2;
 pub(crate) const SAMPLE_ADDR: u64 = 1 << 3;
 pub(crate) const SAMPLE_CALLCHAIN: u64 = 1 << 5;
+pub(crate) const SAMPLE_DATA_SRC: u64 = 1 << 15;
 pub(crate) const SAMPLE_REGS_INTERRUPT: u64 = 1 << 18;
 
 /// Bits of [`Attributes::flags`], in the order of the header's bit field.

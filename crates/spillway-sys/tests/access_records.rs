@@ -22,7 +22,10 @@ fn record() -> impl Strategy<Value = (Vec<u64>, Option<Record>)> {
         |(process, address, time_ns, extra)| {
             let words =
                 [&[7 << 32 | u64::from(process), time_ns, address], &vec![u64::MAX; extra][..]].concat();
-            (encode(SAMPLE, &words), Some(Record::Access(Access { process, address, time_ns })))
+            (
+                encode(SAMPLE, &words),
+                Some(Record::Access(Access { process, address, time_ns, write: extra > 0 })),
+            )
         },
     );
     let kernel = any::<u64>().prop_map(|time| (encode(SAMPLE, &[1, time, u64::MAX << 47]), None));

@@ -26,6 +26,7 @@ use crate::source::{self, Chosen, Source, SourceError};
 use crate::status::{Answer, GroupStatus, Request, SourceStatus, Status};
 
 use self::marking::Marking;
+use self::sampled::Sampling;
 
 /// Numbers that a policy knows at first, in pages: for 4 GiB.
 const FIRST_PAGES: u32 = 1 << 20;
@@ -117,6 +118,7 @@ pub struct Daemon {
     began_ns: u64,
     root: PathBuf,
     marking: Marking,
+    sampling: Sampling,
 }
 
 fn clock_ns(clock: ClockId) -> u64 {
@@ -146,7 +148,7 @@ impl Daemon {
         if !nodes.know_frames() {
             return Err(DaemonError::NoFrames);
         }
-        Ok((nodes, tiers, source::open(config.source)?))
+        Ok((nodes, tiers, source::open(config.wanted_source())?))
     }
 
     /// Starts to manage what a configuration names. `program` is one that was started for the first group.
@@ -177,7 +179,7 @@ impl Daemon {
         use crate::pretended_nodes::{PretendingMover, PretendingProber, nodes};
         config.check()?;
         let nodes = nodes(root).map_err(|_| NodesError::NoNodes(root.to_owned()))?;
-        let (tiers, chosen) = (nodes.tiers(None, None)?, source::open(config.source)?);
+        let (tiers, chosen) = (nodes.tiers(None, None)?, source::open(config.wanted_source())?);
         let prober = PretendingProber::new().map_err(|_| NodesError::NoSuchNode(0))?;
         let link = LinkMeter::probed_by(&nodes, &tiers, Box::new(prober), config.link_cpu_pct);
         let machine = (nodes, tiers, link);
@@ -226,6 +228,7 @@ impl Daemon {
             began_ns: clock_ns(ClockId::Monotonic),
             root: PathBuf::from("/"),
             marking: Marking::default(),
+            sampling: Sampling::default(),
         })
     }
 
@@ -238,6 +241,7 @@ impl Daemon {
     /// # Errors
     /// The telemetry source has disappeared.
     pub fn turn(&mut self) -> Result<Option<Duration>, DaemonError> {
+        self.settle_sampling();
         self.tell_accesses();
         self.hear_markers();
         self.measure_link();
@@ -277,6 +281,7 @@ impl Daemon {
 
     /// Tells the groups of accesses that the source was told of, each at its time.
     fn tell_accesses(&mut self) {
+        let began_ns = clock_ns(ClockId::ThreadCPUTime);
         let accesses = self.source.take_accesses();
         for marked in self.source.take_marks() {
             let of_process = |group: &&mut Running| group.processes.contains_key(&marked.process);
@@ -290,8 +295,10 @@ impl Daemon {
             if let Some(group) = self.groups.iter_mut().find(of_process) {
                 let at_ns = access.time_ns.saturating_sub(self.began_ns);
                 group.driver.accessed(access.process, access.address, at_ns);
+                group.driver.machine.note_sample(access.process, access.address, access.write);
             }
         }
+        self.account_sampling(clock_ns(ClockId::ThreadCPUTime) - began_ns);
     }
 
     /// Measures the way to far memory where it is time, and lets the groups know.
@@ -562,5 +569,7 @@ impl Running {
 mod dealings;
 mod explaining;
 mod marking;
+mod sampled;
+mod sampling;
 #[cfg(test)]
 mod tests;

@@ -44,6 +44,8 @@ pub struct FakeState {
     pub told: Vec<Access>,
     /// How many it has handed on.
     pub told_count: u64,
+    /// One access in so many that was asked for as a sample, each time.
+    pub periods: Vec<u32>,
     /// Processes that are scanned no longer.
     pub forgotten: Vec<u32>,
 }
@@ -147,6 +149,16 @@ impl Source for FakeKernel {
         let told = std::mem::take(&mut state.told);
         state.told_count += told.len() as u64;
         told
+    }
+
+    /// Half as often as was asked.
+    fn sample_every(&mut self, period: u32) -> u32 {
+        self.state().periods.push(period);
+        period * 2
+    }
+
+    fn sampling_ns(&self) -> u64 {
+        self.state().told_count * 1000
     }
 
     fn forget(&mut self, process: u32) {

@@ -219,6 +219,13 @@ impl Config {
         }
     }
 
+    /// What is asked of the telemetry source.
+    #[must_use]
+    pub fn wanted_source(&self) -> source::Wanted<'_> {
+        let samples = self.group.iter().any(Group::needs_samples);
+        source::Wanted { choice: self.source, samples, counters: self.counters.as_deref() }
+    }
+
     /// Whether every value makes sense.
     ///
     /// # Errors
@@ -234,11 +241,19 @@ impl Config {
         if !(0.0..=100.0).contains(&self.link_cpu_pct) {
             return Err(wrong("link_cpu_pct", "give 0 to 100"));
         }
+        if self.source == source::Choice::CounterSamples && self.counters.is_none() {
+            return Err(wrong("source", "counter-samples are those of a file of counters; give its name"));
+        }
         if self.group.is_empty() {
             return Err(wrong("group", "there is none; add a [[group]] with pids or cgroups"));
         }
         for (at, group) in self.group.iter().enumerate() {
             group.check()?;
+            if group.needs_samples() && !self.source.may_sample() {
+                let sources = source::that_sample().join(" or ");
+                let reason = format!("it needs samples of accesses; take source {sources}");
+                return Err(wrong(format!("policy '{}'", group.policy), reason));
+            }
             if self.group[..at].iter().any(|other| other.name == group.name) {
                 return Err(wrong(format!("group '{}'", group.name), "this name is taken; choose another"));
             }
@@ -265,6 +280,12 @@ impl Group {
         self.build_policy().map(|_| ())
     }
 
+    /// Whether its policy cannot do without samples of accesses.
+    #[must_use]
+    pub fn needs_samples(&self) -> bool {
+        registry::find(&self.policy).is_ok_and(|entry| entry.needs.samples)
+    }
+
     /// Makes its policy.
     ///
     /// # Errors
@@ -276,7 +297,11 @@ impl Group {
             let known = live.map(|entry| entry.name).collect::<Vec<_>>().join(", ");
             return Err(ConfigError::NotLive { name: self.policy.clone(), reason, known });
         }
-        let policy = entry.build(1.0, &self.settings, 1, &Knowledge::default())?;
+        let mut settings = self.settings.clone();
+        if WITH_BASE_PAGES.contains(&entry.name) {
+            settings.entry("mapping").or_insert_with(|| "base".into());
+        }
+        let policy = entry.build(1.0, &settings, 1, &Knowledge::default())?;
         // Its line in the registry speaks of its defaults; the group's settings may ask for more.
         if policy.mapping() == Mapping::Huge {
             return Err(wrong(
@@ -287,6 +312,10 @@ impl Group {
         Ok(policy)
     }
 }
+
+/// Policies that begin with huge pages where they may, and know what to do with base pages: here they begin
+/// with those.
+const WITH_BASE_PAGES: [&str; 1] = ["memtis"];
 
 /// Whether a policy can run on live processes.
 #[must_use]
@@ -303,13 +332,10 @@ fn refusal(entry: &PolicyEntry) -> Option<&'static str> {
     if needs.page_fetches {
         return Some("it fetches pages that cannot be read in place, as 'spillway run' does");
     }
-    if needs.huge_mappings {
+    if needs.huge_mappings && !WITH_BASE_PAGES.contains(&entry.name) {
         return Some("it maps memory in huge pages, which is the kernel's to decide here");
     }
-    if needs.far_copies {
-        return Some("it keeps copies in far memory, which no kernel does for another process");
-    }
-    needs.samples.then_some("it needs samples of accesses from the hardware, which no source here takes")
+    needs.far_copies.then_some("it keeps copies in far memory, which no kernel does for another process")
 }
 
 #[cfg(test)]
@@ -330,13 +356,9 @@ mod tests {
 
     #[test]
     fn what_cannot_run_live_is_refused_with_the_reason_and_those_that_can() {
-        for (name, reason) in [
-            ("dcm", "fetches"),
-            ("belady", "beforehand"),
-            ("hemem", "samples"),
-            ("nimble-huge", "huge"),
-            ("nomad", "copies"),
-        ] {
+        for (name, reason) in
+            [("dcm", "fetches"), ("belady", "beforehand"), ("nimble-huge", "huge"), ("nomad", "copies")]
+        {
             let group = Group { name: "g".into(), policy: name.into(), ..Group::default() };
             let error = group.build_policy().err().unwrap().to_string();
             assert!(error.contains(reason) && error.contains("hotbox"), "{error}");
@@ -350,6 +372,9 @@ mod tests {
             "nimble-base",
             "multi-clock",
             "first-touch",
+            "hemem",
+            "memtis",
+            "spillway",
         ] {
             assert!(is_live(registry::find(name).unwrap()), "{name}");
         }
@@ -357,10 +382,35 @@ mod tests {
 
     #[test]
     fn a_setting_that_asks_for_huge_mappings_is_refused() {
-        let settings = serde_json::from_str(r#"{"mapping": "huge"}"#).unwrap();
-        let group = Group { name: "g".into(), policy: "nimble-base".into(), settings, ..Group::default() };
-        let error = group.build_policy().err().unwrap().to_string();
-        assert!(error.contains("mapping") && error.contains("kernel"), "{error}");
+        for policy in ["nimble-base", "memtis"] {
+            let settings = serde_json::from_str(r#"{"mapping": "huge"}"#).unwrap();
+            let group = Group { name: "g".into(), policy: policy.into(), settings, ..Group::default() };
+            let error = group.build_policy().err().unwrap().to_string();
+            assert!(error.contains("mapping") && error.contains("kernel"), "{error}");
+        }
+    }
+
+    #[test]
+    fn policies_that_need_samples_begin_with_base_pages_and_a_source_that_samples() {
+        for policy in ["hemem", "memtis", "hotbox"] {
+            let group = Group { name: "g".into(), policy: policy.into(), ..Group::default() };
+            assert_eq!(group.build_policy().unwrap().mapping(), Mapping::Base);
+            let samples = policy != "hotbox";
+            let config = Config { group: vec![group], ..Config::default() };
+            assert_eq!(config.wanted_source().samples, samples);
+            config.check().unwrap();
+            let config = Config { source: source::Choice::PageTables, ..config };
+            match config.check() {
+                Ok(()) => assert!(!samples, "{policy}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(
+                        samples && error.contains(policy) && error.contains("hardware-samples"),
+                        "{error}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
@@ -432,6 +482,8 @@ mod tests {
             (format!("link_cpu_pct = -0.1\n{group}"), "link_cpu_pct"),
             (format!("link_cpu_pct = 101\n{group}"), "link_cpu_pct"),
             (format!("source = 'pebs'\n{group}"), "pebs"),
+            (format!("source = 'counter-samples'\n{group}"), "counter-samples"),
+            ("source = 'damon'\n[[group]]\nname = 'g'\npolicy = 'hemem'".into(), "counter-samples"),
             (format!("source = 3\n{group}"), "source"),
             (format!("scan_interval_ms = 18446744073709551616\n{group}"), "scan_interval_ms"),
             (format!("scan_interval_ms = 60001\n{group}"), "scan_interval_ms"),

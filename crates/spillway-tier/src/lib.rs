@@ -4,8 +4,8 @@
 //! - [`nodes`]: which memory nodes there are, and which are fast; [`settings`]: what the kernel does by
 //!   itself, and settings that are put back
 //! - [`process`]: processes, and which of their memory may move
-//! - [`source`]: telemetry, which pages are used; [`counters`]: which node serves accesses; [`mover`]: moving
-//!   them
+//! - [`source`]: telemetry, which pages are used; [`counters`]: which node serves accesses, and
+//!   [`sample_ring`]: some of them one by one; [`mover`]: moving pages
 //! - [`markers`]: threads in managed processes that stop the next access to a marked page
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
@@ -38,6 +38,7 @@ pub mod passes;
 pub mod pretended_nodes;
 pub mod process;
 pub mod room;
+pub mod sample_ring;
 pub mod service;
 pub mod settings;
 pub mod source;

@@ -33,6 +33,8 @@ use crate::source::Seen;
 mod holds;
 mod marked;
 mod moves;
+mod sampled;
+mod samples;
 mod uses;
 
 /// What happened so far, in pages.
@@ -124,6 +126,8 @@ pub struct LiveMachine {
     told_at_once: bool,
     /// The kernel marks far pages, and their faults are told.
     kernel_marks_far: bool,
+    /// Samples of accesses, where the policy wants some.
+    sampling: sampled::Sampling,
     /// Markers in processes, and what they are to hold.
     holds: marked::Holds,
     /// The policy's marks are worth a fault each.
@@ -160,6 +164,7 @@ impl LiveMachine {
             early: false,
             told_at_once: false,
             kernel_marks_far: false,
+            sampling: sampled::Sampling::default(),
             holds: marked::Holds::default(),
             marks_stop: false,
             events: VecDeque::new(),
@@ -291,6 +296,7 @@ impl LiveMachine {
         self.timers.clear();
         self.events.clear();
         self.window_ns = 0;
+        self.sampling.begin_anew();
         let gone = bit::MARKED | bit::ARMED | bit::REFUSED;
         self.pages.bits.iter_mut().for_each(|bits| *bits &= !gone);
     }
@@ -390,6 +396,14 @@ impl TieredMachine for LiveMachine {
 
     fn page_count(&self) -> u32 {
         self.pages.count()
+    }
+
+    fn managed_pages(&self) -> u32 {
+        self.pages.used(Tier::Local) + self.pages.used(Tier::Far)
+    }
+
+    fn next_touched(&self, page: PageIndex) -> PageIndex {
+        self.pages.next_with(page, bit::TOUCHED, bit::TOUCHED)
     }
 
     fn page_bytes(&self) -> u64 {
@@ -524,10 +538,18 @@ impl TieredMachine for LiveMachine {
         self.counters.is_some()
     }
 
-    /// No source takes samples for policies; who needs them is refused before it starts.
-    fn sample_accesses(&mut self, _period: u32) {}
+    /// Who needs samples is refused before it starts where no source takes them.
+    fn sample_accesses(&mut self, period: u32) {
+        self.sampling.wanted = period;
+    }
 
-    fn take_samples(&mut self, _samples: &mut Vec<Sample>) {}
+    fn take_samples(&mut self, samples: &mut Vec<Sample>) {
+        samples.append(&mut self.sampling.waiting);
+    }
+
+    fn sampling_ns(&self) -> u64 {
+        self.sampling.cost_ns
+    }
 
     fn count_accesses(&mut self, window_ns: u64) {
         self.window_ns = window_ns;

@@ -13,6 +13,8 @@
 //!   Few kernels are built with it.
 //! - [`HardwareSamples`]: some of the loads, as the processor samples them. Needs PEBS or IBS, which few
 //!   guests have.
+//! - [`CounterSamples`]: some of the accesses that miss the caches, as whoever offers `--counters` samples
+//!   them.
 //! - [`Damon`]: whole regions of frames, as the kernel samples a page of each.
 //! - [`HintFaults`]: faults on the pages that NUMA balancing marks, with their time, beside the accessed
 //!   bits.
@@ -24,6 +26,7 @@
 //! clearing; that a marked page was accessed is known at the next scan. Hint faults and samples are told of
 //! by themselves, with their time.
 
+mod counter_samples;
 mod damon;
 mod frames_only;
 mod hardware_samples;
@@ -39,6 +42,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use counter_samples::CounterSamples;
 pub use damon::Damon;
 pub use hardware_samples::HardwareSamples;
 pub use hint_faults::HintFaults;
@@ -59,6 +63,8 @@ pub enum Choice {
     IdlePages,
     /// Loads that the processor samples: [`HardwareSamples`].
     HardwareSamples,
+    /// Accesses that a hypervisor or an emulator samples: [`CounterSamples`].
+    CounterSamples,
     /// Regions of frames by the kernel's DAMON: [`Damon`].
     Damon,
     /// Faults at pages that NUMA balancing marks: [`HintFaults`].
@@ -69,28 +75,56 @@ pub enum Choice {
 struct Entry {
     choice: Choice,
     facts: Facts,
-    open: fn() -> Result<Box<dyn Source>, SourceError>,
+    /// Whether it takes samples of accesses, which some policies cannot do without.
+    samples: bool,
+    open: Open,
 }
+
+/// Opens a source, which may take its knowledge from a file of counters.
+type Open = fn(Option<&Path>) -> Result<Box<dyn Source>, SourceError>;
 
 fn boxed<S: Source + 'static>(source: Result<S, SourceError>) -> Result<Box<dyn Source>, SourceError> {
     source.map(|source| Box::new(source) as Box<dyn Source>)
 }
 
 /// The sources, in order of preference.
-const SOURCES: [Entry; 5] = [
-    Entry { choice: Choice::PageTables, facts: page_tables::FACTS, open: || boxed(PageTables::open()) },
+const SOURCES: [Entry; 6] = [
+    Entry {
+        choice: Choice::PageTables,
+        facts: page_tables::FACTS,
+        samples: false,
+        open: |_| boxed(PageTables::open()),
+    },
     Entry {
         choice: Choice::IdlePages,
         facts: idle_pages::FACTS,
-        open: || boxed(IdlePages::open(Path::new("/"))),
+        samples: false,
+        open: |_| boxed(IdlePages::open(Path::new("/"))),
     },
     Entry {
         choice: Choice::HardwareSamples,
         facts: hardware_samples::FACTS,
-        open: || boxed(HardwareSamples::open()),
+        samples: true,
+        open: |_| boxed(HardwareSamples::open()),
     },
-    Entry { choice: Choice::Damon, facts: damon::FACTS, open: || boxed(Damon::open(Path::new("/"))) },
-    Entry { choice: Choice::HintFaults, facts: hint_faults::FACTS, open: || boxed(HintFaults::open()) },
+    Entry {
+        choice: Choice::CounterSamples,
+        facts: counter_samples::FACTS,
+        samples: true,
+        open: |counters| boxed(CounterSamples::open(counters)),
+    },
+    Entry {
+        choice: Choice::Damon,
+        facts: damon::FACTS,
+        samples: false,
+        open: |_| boxed(Damon::open(Path::new("/"))),
+    },
+    Entry {
+        choice: Choice::HintFaults,
+        facts: hint_faults::FACTS,
+        samples: false,
+        open: |_| boxed(HintFaults::open()),
+    },
 ];
 
 /// What stands for the first that works.
@@ -116,24 +150,50 @@ pub struct Chosen {
     pub why: String,
 }
 
+/// What is asked of a source.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// Which source, by its name.
+    pub choice: Choice,
+    /// It must take samples, for the policies' sake.
+    pub samples: bool,
+    /// A file of counters, which may have samples.
+    pub counters: Option<&'a Path>,
+}
+
 /// Opens a source. Changes nothing yet: [`Source::begin`] does.
 ///
 /// # Errors
 /// It does not work here.
-pub fn open(choice: Choice) -> Result<Chosen, SourceError> {
-    if let Some(entry) = SOURCES.iter().find(|entry| entry.choice == choice) {
-        return Ok(Chosen { source: (entry.open)()?, why: "it was named".to_owned() });
+pub fn open(wanted: Wanted<'_>) -> Result<Chosen, SourceError> {
+    if let Some(entry) = SOURCES.iter().find(|entry| entry.choice == wanted.choice) {
+        return Ok(Chosen { source: (entry.open)(wanted.counters)?, why: "it was named".to_owned() });
     }
-    first_of(SOURCES.iter().map(|entry| entry.open))
+    let fitting = SOURCES.iter().filter(|entry| entry.samples || !wanted.samples);
+    let chosen = first_of(fitting.map(|entry| entry.open), wanted.counters)?;
+    let why = if wanted.samples { format!("{}; others take no samples", chosen.why) } else { chosen.why };
+    Ok(Chosen { why, ..chosen })
+}
+
+/// The names of the sources that take samples of accesses.
+#[must_use]
+pub fn that_sample() -> Vec<&'static str> {
+    SOURCES.iter().filter(|entry| entry.samples).map(|entry| entry.facts.name).collect()
+}
+
+impl Choice {
+    /// Whether it takes samples of accesses, or may be one that does.
+    #[must_use]
+    pub fn may_sample(self) -> bool {
+        SOURCES.iter().find(|entry| entry.choice == self).is_none_or(|entry| entry.samples)
+    }
 }
 
 /// The first that works.
-fn first_of(
-    sources: impl Iterator<Item = fn() -> Result<Box<dyn Source>, SourceError>>,
-) -> Result<Chosen, SourceError> {
+fn first_of(sources: impl Iterator<Item = Open>, counters: Option<&Path>) -> Result<Chosen, SourceError> {
     let mut failed = Vec::new();
     for open in sources {
-        match open() {
+        match open(counters) {
             Ok(source) => {
                 let why = ["the first in order of preference that works here".to_owned()];
                 return Ok(Chosen {
@@ -151,7 +211,7 @@ fn first_of(
 /// Each source, with why it does not work here if it does not.
 #[must_use]
 pub fn available() -> Vec<(Facts, Option<SourceError>)> {
-    SOURCES.iter().map(|entry| (entry.facts, (entry.open)().err())).collect()
+    SOURCES.iter().map(|entry| (entry.facts, (entry.open)(None).err())).collect()
 }
 
 #[cfg(test)]
@@ -177,7 +237,7 @@ mod tests {
     fn a_kernel_that_offers_anything_is_used_and_the_reason_told() {
         let works: Vec<_> =
             available().into_iter().filter(|(_, error)| error.is_none()).map(|(facts, _)| facts).collect();
-        match open(Choice::Auto) {
+        match open(Wanted::default()) {
             Ok(chosen) => {
                 assert_eq!(chosen.source.facts(), works[0]);
                 assert!(chosen.why.contains("order of preference"), "{}", chosen.why);
@@ -188,12 +248,26 @@ mod tests {
 
     #[test]
     fn those_passed_over_are_named_with_their_reason() {
-        type Open = fn() -> Result<Box<dyn Source>, SourceError>;
-        let refused: Open = || Err(SourceError::Unavailable { name: "one", reason: "not built in".into() });
-        let works: Open = || Ok(Box::new(crate::fake_kernel::FakeKernel::default()));
-        let chosen = first_of([refused, works].into_iter()).unwrap();
+        let refused: Open = |_| Err(SourceError::Unavailable { name: "one", reason: "not built in".into() });
+        let works: Open = |_| Ok(Box::new(crate::fake_kernel::FakeKernel::default()));
+        let chosen = first_of([refused, works].into_iter(), None).unwrap();
         assert!(chosen.why.contains("one: not built in"), "{}", chosen.why);
-        let error = first_of([refused, refused].into_iter()).err().unwrap().to_string();
+        let error = first_of([refused, refused].into_iter(), None).err().unwrap().to_string();
         assert!(error.contains("one: not built in") && error.contains("run as root"), "{error}");
+    }
+
+    #[test]
+    fn where_policies_need_samples_only_sources_that_take_them_are_tried() {
+        let writer = crate::sample_ring::tests::Writer::new(0);
+        let wanted = Wanted { samples: true, counters: Some(writer.path()), ..Wanted::default() };
+        let chosen = open(wanted).unwrap();
+        assert!(that_sample().contains(&chosen.source.facts().name) && chosen.why.contains("no samples"));
+        let named = open(Wanted { choice: Choice::CounterSamples, ..wanted }).unwrap();
+        assert_eq!(named.source.facts().name, "counter-samples");
+        if let Err(error) = open(Wanted { counters: None, ..wanted }) {
+            let error = error.to_string();
+            assert!(error.contains("--counters FILE") && !error.contains("page-tables"), "{error}");
+        }
+        assert!(Choice::Auto.may_sample() && !Choice::Damon.may_sample());
     }
 }

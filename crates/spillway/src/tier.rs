@@ -86,12 +86,12 @@ pub struct TierArgs {
     /// Groups and their limits from a TOML file [default: /etc/spillway/tier.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "program", "local", "settings"])]
     config: Option<PathBuf>,
-    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or
-    /// auto
+    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, counter-samples, damon,
+    /// hint-faults or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
-    /// Counters of accesses by node for HotBox's pauses, and of the link to slow memory where it has them, as
-    /// a file that can be mapped [default: telemetry, and probes]
+    /// Counters of accesses by node for HotBox's pauses, of the link to slow memory and samples of accesses
+    /// where it has them, as a file that can be mapped [default: telemetry, and probes]
     #[arg(long, value_name = "FILE")]
     counters: Option<PathBuf>,
     /// Most memory to move in a second

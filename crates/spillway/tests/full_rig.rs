@@ -1,4 +1,4 @@
-//! `spillway bench rig` when somebody ends it early, and with a neighbour on the link. Run by
+//! `spillway bench rig` when somebody ends it early, with a neighbour on the link, and with samples. Run by
 //! `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -71,4 +71,22 @@ fn a_neighbour_on_the_link_is_felt_by_the_workload_and_seen_by_the_daemon() {
         seen += 1;
     }
     assert_eq!(seen, 2);
+}
+
+/// Without a migration a third of the store's misses are local.
+#[test]
+fn samples_that_the_emulator_takes_bring_hot_pages_to_the_fast_node() {
+    tool("qemu-system-x86_64", "qemu-system-x86");
+    let (kernel, results) = (kernel(), tempfile::tempdir().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(["bench", "rig", "--quick", "--workload", "kv-hot-tenth", "--policy", "memtis"]);
+    command.args(["--set", "sample_period_accesses=50", "--to"]).arg(results.path());
+    command.arg("--kernel").arg(kernel.parent().unwrap());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Value =
+        serde_json::from_slice(&fs::read(results.path().join("results.json")).unwrap()).unwrap();
+    println!("{rows:#}");
+    assert!(rows[0]["samples"].as_u64() > Some(1000) && rows[0]["lost_samples"] == 0, "{rows}");
+    assert!(rows[0]["local_hit_ratio"].as_f64() > Some(0.6), "{rows}");
 }

@@ -41,6 +41,8 @@ enum Logged {
     Accesses(BTreeSet<PageIndex>),
     /// So much time passes.
     Pass { ns: u64 },
+    /// Accesses are sampled: the page, and whether it was written.
+    Samples(Vec<(PageIndex, bool)>),
     /// The counters report a window's accesses.
     Window { local: u64, far: u64 },
 }
@@ -55,7 +57,10 @@ fn recorded() -> Vec<Logged> {
             0 => random.random_range(0..PAGES),
             _ => (hot_start + random.random_range(0..PAGES / 10) * 2) % PAGES,
         });
-        log.push(Logged::Accesses(pages.collect()));
+        let pages: BTreeSet<PageIndex> = pages.collect();
+        let samples = pages.iter().flat_map(|&page| [(page, page % 4 == 0), (page, false)]);
+        log.push(Logged::Samples(samples.collect()));
+        log.push(Logged::Accesses(pages));
         log.push(Logged::Pass { ns: random.random_range(200_000..6_000_000) });
         if step % 10 == 9 {
             let local = if step > 500 { 800 } else { random.random_range(0..1000) };
@@ -92,6 +97,12 @@ impl TieredMachine for Recorder<'_> {
     }
     fn page_count(&self) -> u32 {
         self.machine.page_count()
+    }
+    fn managed_pages(&self) -> u32 {
+        self.machine.managed_pages()
+    }
+    fn next_touched(&self, page: PageIndex) -> PageIndex {
+        self.machine.next_touched(page)
     }
     fn page_bytes(&self) -> u64 {
         self.machine.page_bytes()
@@ -163,6 +174,7 @@ impl TieredMachine for Recorder<'_> {
     }
     fn take_samples(&mut self, samples: &mut Vec<Sample>) {
         self.machine.take_samples(samples);
+        self.note(format!("samples {samples:?}"));
     }
     fn count_accesses(&mut self, window_ns: u64) {
         self.note(format!("count {window_ns}"));
@@ -221,8 +233,12 @@ impl Policy for Recording {
 }
 
 fn policy(name: &str, decisions: &Decisions) -> Box<dyn Policy> {
-    let policy =
-        registry::find(name).unwrap().build(0.05, &PolicySettings::new(), 1, &Knowledge::default()).unwrap();
+    let settings: PolicySettings = match name {
+        // As the daemon has it.
+        "memtis" => serde_json::from_str(r#"{"mapping": "base"}"#).unwrap(),
+        _ => PolicySettings::new(),
+    };
+    let policy = registry::find(name).unwrap().build(0.05, &settings, 1, &Knowledge::default()).unwrap();
     Box::new(Recording { policy, decisions: decisions.clone() })
 }
 
@@ -288,6 +304,10 @@ impl Lab {
     fn tell(&mut self, event: &Logged) {
         match *event {
             Logged::Accesses(ref pages) => pages.iter().for_each(|&page| self.access(page)),
+            Logged::Samples(ref samples) => {
+                let samples = samples.iter().map(|&(page, write)| Sample { page, write });
+                self.node.sampler.taken.extend(samples);
+            }
             Logged::Pass { ns } => self.pass(self.now_ps + ns * 1000),
             Logged::Window { local, far } => {
                 let window = CounterWindow { local_accesses: local, far_accesses: far };
@@ -362,6 +382,13 @@ impl Live {
             Logged::Accesses(ref pages) => {
                 pages.iter().for_each(|&page| self.kernel.access(PROCESS, START + u64::from(page) * 4096, 0));
             }
+            Logged::Samples(ref samples) => {
+                let machine = &mut self.driver.machine;
+                machine.set_source_period(machine.wanted_sample_period());
+                for &(page, write) in samples {
+                    machine.note_sample(PROCESS, START + u64::from(page) * 4096, write);
+                }
+            }
             Logged::Pass { ns } => {
                 let until_ns = self.now_ns + ns;
                 while let Some(at_ns) = self.driver.machine.next_timer_ns().filter(|&at_ns| at_ns <= until_ns)
@@ -410,7 +437,7 @@ fn lab_and_daemon_come_to_the_same_decisions() {
         let (decisions, moves) = compare(entry.name, &log);
         println!("{}: {decisions} decisions, {moves} of them moves", entry.name);
         assert!(decisions > PAGES as usize, "{}: {decisions}", entry.name);
-        if ["hotbox", "indigo", "tpp"].contains(&entry.name) {
+        if ["hotbox", "indigo", "tpp", "hemem", "memtis"].contains(&entry.name) {
             assert!(moves >= 10, "{}: {moves}", entry.name);
         }
         policies += 1;

@@ -48,8 +48,13 @@ macro_rules! source {
     };
 }
 
-const HEADERS: [Source; 4] =
-    [source!("counters.h", &[]), source!("cache.h", &[]), source!("link.h", &[]), source!("qemu_abi.h", &[])];
+const HEADERS: [Source; 5] = [
+    source!("counters.h", &[]),
+    source!("cache.h", &[]),
+    source!("link.h", &[]),
+    source!("qemu_abi.h", &[]),
+    source!("samples.h", &[]),
+];
 const INIT: Source = source!("init.c", &["-static"]);
 /// At an address of its own, by which the plugin knows it.
 const WORKLOAD: Source = source!("workload.c", &["-static", "-no-pie", "-Wl,-Ttext-segment=0x20000000"]);
@@ -266,9 +271,13 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
 }
 
 /// The telemetry source of a policy, where none is named: INDIGO's is faults at marked pages (its section
-/// 4.1).
+/// 4.1); HeMem's and MEMTIS's are samples, which the emulator takes.
 fn source_of(policy: &str) -> &'static str {
-    if policy == "indigo" { "hint-faults" } else { "auto" }
+    match policy {
+        "indigo" => "hint-faults",
+        "hemem" | "memtis" => "counter-samples",
+        _ => "auto",
+    }
 }
 
 /// Settings that are sizes or times, in proportion to the workload's memory.
@@ -287,6 +296,14 @@ pub(super) fn scaled_settings(policy: &str, memory_mib: u32) -> Vec<String> {
         // All that the daemon has numbers for in a second, as often as Linux goes over a process of up to
         // 2,560 MiB.
         "tpp" => vec![format!("scan_bytes={}", 4_u64 << 30), "scan_period_us=1000000".to_owned()],
+        // A round as often as HotBox's passes. Periods of sampling stay: of a smaller memory one miss in as
+        // many is a sample.
+        "memtis" => vec![
+            "mapping=base".to_owned(),
+            "period_us=25000".to_owned(),
+            "sampling_window_us=750000".to_owned(),
+        ],
+        "spillway" => vec!["period_us=25000".to_owned(), "longest_period_us=400000".to_owned()],
         _ => Vec::new(),
     }
 }

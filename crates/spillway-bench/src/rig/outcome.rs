@@ -13,6 +13,8 @@ pub const LOCAL_NS: f64 = 70.0;
 
 /// Where the page counts begin in the file of counters.
 const PAGE_COUNTS_AT: usize = 4096;
+/// How many there are; behind them lie the samples.
+const PAGE_COUNTS: usize = 1 << 16;
 
 /// What the guest printed between the lines that begin and end a section.
 fn section<'a>(console: &'a str, name: &str) -> Option<&'a str> {
@@ -37,7 +39,7 @@ fn growth(console: &str, name: &str) -> Option<u64> {
 
 /// The best share of misses that a fixed choice of pages can serve locally.
 fn oracle_ratio(counters: &[u8], local_pages: usize) -> Option<f64> {
-    let words = counters.get(PAGE_COUNTS_AT..)?.chunks_exact(4);
+    let words = counters.get(PAGE_COUNTS_AT..)?.chunks_exact(4).take(PAGE_COUNTS);
     let mut misses: Vec<u64> =
         words.map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]]))).collect();
     misses.sort_unstable_by(|a, b| b.cmp(a));
@@ -59,6 +61,9 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
     let stats = json(&console, "stats");
     let group = stats.as_ref().map(|stats| &stats["groups"][0]);
     let of_group = |name: &str| group.and_then(|group| group[name].as_u64());
+    let source = stats.as_ref().map(|stats| &stats["source"]);
+    let sampled = source.filter(|source| source["name"] == "counter-samples");
+    let of_samples = |name: &str| sampled.and_then(|source| source[name].as_u64());
     let by_kernel = || {
         Some([
             growth(&console, "pgpromote_success")?,
@@ -101,6 +106,8 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
         pages_local_ratio: count("local_pages")? / count("pages")?.max(1.0),
         telemetry_cpu_pct: group.and_then(|group| group["telemetry_cpu_pct"].as_f64()),
         scan_interval_ms: group.and_then(|group| group["scan_interval_ms"].as_f64()),
+        samples: of_samples("accesses"),
+        lost_samples: of_samples("lost"),
         starts: Vec::new(),
     })
 }
@@ -156,6 +163,24 @@ mod tests {
         let row = row(&Plan::default(), &case("hotbox"), &console, &counters()).unwrap();
         assert_eq!((row.promotions, row.demotions, row.good_put), (10, 5, Some(0.4)));
         assert_eq!((row.windows, row.paused_windows, row.telemetry_cpu_pct), (Some(9), Some(6), Some(1.5)));
+    }
+
+    #[test]
+    fn a_run_with_samples_tells_how_many_and_they_are_no_misses() {
+        let stats = r#"{"groups": [{"promotions": 0, "demotions": 0, "placements": 0}],
+            "source": {"name": "counter-samples", "accesses": 1234, "lost": 5}}"#;
+        let console = format!("BEGIN stats\n{stats}\nEND\n{CONSOLE}");
+        let mut counters = counters();
+        counters.resize(PAGE_COUNTS_AT + PAGE_COUNTS * 4, 0);
+        counters.extend([0xff; 64]);
+        let with = row(&Plan::default(), &case("memtis"), &console, &counters).unwrap();
+        assert_eq!(
+            (with.samples, with.lost_samples, with.oracle_local_hit_ratio),
+            (Some(1234), Some(5), 0.75)
+        );
+        let without = console.replace("counter-samples", "hint-faults");
+        let without = row(&Plan::default(), &case("indigo"), &without, &counters).unwrap();
+        assert_eq!((without.samples, without.lost_samples), (None, None), "those are faults");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::report::{Goal, Row};
 use crate::machine::Machine;
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "workload",
     "local",
     "far, ns",
@@ -24,12 +24,13 @@ const COLUMNS: [&str; 14] = [
     "demotions",
     "good-put",
     "windows paused",
+    "samples",
     "neighbour",
     "far misses, ns",
     "moved/s without and with it",
 ];
 
-fn cells(row: &Row) -> [String; 14] {
+fn cells(row: &Row) -> [String; 15] {
     let share = |share: f64| format!("{:.1}%", share * 100.0);
     let windows = row.windows.zip(row.paused_windows).filter(|(windows, _)| *windows > 0);
     [
@@ -44,10 +45,20 @@ fn cells(row: &Row) -> [String; 14] {
         row.demotions.to_string(),
         row.good_put.map_or("-".to_owned(), share),
         windows.map_or("-".to_owned(), |(windows, paused)| format!("{paused} of {windows}")),
+        samples(row),
         neighbour(row.contention_pct).to_owned(),
         row.far_latency_ns.map_or("-".to_owned(), |latency_ns| format!("{latency_ns:.0}")),
         moved(row),
     ]
+}
+
+/// Samples that the policy was told of, and how many were lost if any were.
+fn samples(row: &Row) -> String {
+    match (row.samples, row.lost_samples) {
+        (None, _) => "-".to_owned(),
+        (Some(samples), None | Some(0)) => samples.to_string(),
+        (Some(samples), Some(lost)) => format!("{samples}, {lost} lost"),
+    }
 }
 
 /// What takes a part of the link beside the workload.
@@ -237,7 +248,7 @@ mod tests {
         let rows = [
             blank("bfs", "hotbox"),
             blank("bfs", "kernel"),
-            Row { local_pct: 40, ..blank("uniform", "hotbox") },
+            Row { local_pct: 40, samples: Some(7), lost_samples: Some(2), ..blank("uniform", "hotbox") },
             median_of_starts(&[
                 blank("uniform", "kernel"),
                 Row { amat_ns: 300.0, ..blank("uniform", "kernel") },
@@ -248,7 +259,8 @@ mod tests {
         assert_eq!(text.lines().count(), 2 + rows.len());
         assert!(
             text.contains("| bfs | 20% | 750 | kernel | 50.0% |")
-                && text.contains("| 8 of 10 |")
+                && text.contains("| 8 of 10 | - |")
+                && text.contains("| 8 of 10 | 7, 2 lost |")
                 && text.contains("| 100.0 (100-300) |"),
             "{text}"
         );

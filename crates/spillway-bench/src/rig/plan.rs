@@ -6,9 +6,10 @@ use std::path::PathBuf;
 /// The workloads, by the names that `rig/workload.c` knows.
 pub const WORKLOADS: [&str; 5] = ["bfs", "pagerank", "kv-hot-tenth", "phases", "uniform"];
 /// The policies: the daemon's, and what else `rig/init.c` knows.
-pub const POLICIES: [&str; 6] = ["hotbox", "indigo", "tpp", KERNEL, NONE, ALL_LOCAL];
+pub const POLICIES: [&str; 9] =
+    ["hotbox", "indigo", "tpp", "hemem", "memtis", "spillway", KERNEL, NONE, ALL_LOCAL];
 /// Those of [`POLICIES`] that the daemon runs.
-pub const DAEMONS: [&str; 3] = ["hotbox", "indigo", "tpp"];
+pub const DAEMONS: [&str; 6] = ["hotbox", "indigo", "tpp", "hemem", "memtis", "spillway"];
 /// Those of [`POLICIES`] that learn of accesses through marks of the kernel's scans, whose runs differ by
 /// when they begin.
 const BY_SCANS: [&str; 2] = ["indigo", KERNEL];
@@ -140,7 +141,7 @@ mod tests {
     fn all_local_runs_once_a_workload_and_more_latencies_with_one_share() {
         let plan = Plan { workloads: vec!["bfs".into(), "uniform".into()], starts: 2, ..Plan::default() };
         let cases = plan.cases();
-        assert_eq!(cases.len(), 2 * (7 * 3 + 1), "two policies begin twice");
+        assert_eq!(cases.len(), 2 * (10 * 3 + 1), "two policies begin twice");
         let all_local: Vec<_> = cases.iter().filter(|case| case.policy == ALL_LOCAL).collect();
         assert_eq!(all_local.len(), 2);
         assert!(all_local.iter().all(|case| case.local_pct == 100));

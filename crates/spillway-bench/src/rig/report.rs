@@ -66,6 +66,12 @@ pub struct Row {
     pub telemetry_cpu_pct: Option<f64>,
     /// Time between the last two looks.
     pub scan_interval_ms: Option<f64>,
+    /// Accesses that were sampled for the policy; none where none were.
+    #[serde(default)]
+    pub samples: Option<u64>,
+    /// Samples that were lost because there was no room for them.
+    #[serde(default)]
+    pub lost_samples: Option<u64>,
     /// What came of each start, where there were several: each number above is the median of theirs.
     #[serde(default)]
     pub starts: Vec<Start>,
@@ -127,6 +133,8 @@ pub fn median_of_starts(rows: &[Row]) -> Option<Row> {
         pages_local_ratio: median(rows, |row| row.pages_local_ratio),
         telemetry_cpu_pct: median(rows, |row| row.telemetry_cpu_pct),
         scan_interval_ms: median(rows, |row| row.scan_interval_ms),
+        samples: median(rows, |row| row.samples),
+        lost_samples: median(rows, |row| row.lost_samples),
         starts: rows.iter().map(start).collect(),
     })
 }
@@ -262,6 +270,8 @@ pub(super) fn blank(workload: &str, policy: &str) -> Row {
         pages_local_ratio: 0.2,
         telemetry_cpu_pct: None,
         scan_interval_ms: None,
+        samples: None,
+        lost_samples: None,
         starts: Vec::new(),
     }
 }

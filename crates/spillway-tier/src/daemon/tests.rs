@@ -185,8 +185,13 @@ fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
     kernel.access(id, address, 1);
     let mut daemon = daemon(&kernel, vec![group("g", &[id])]).unwrap();
     turn_until(&mut daemon, |daemon| daemon.status().groups[0].scans > 1);
-    kernel.state().told.push(Access { process: id, address, time_ns: clock_ns(ClockId::Monotonic) });
-    kernel.state().told.push(Access { process: 1, address, time_ns: 5 });
+    kernel.state().told.push(Access {
+        process: id,
+        address,
+        time_ns: clock_ns(ClockId::Monotonic),
+        write: false,
+    });
+    kernel.state().told.push(Access { process: 1, address, time_ns: 5, write: false });
     turn_until(&mut daemon, |daemon| daemon.status().source.counts.accesses == 2);
     let status = serde_json::to_value(daemon.status()).unwrap();
     assert_eq!(status["managed_bytes"], PAGE_BYTES);
@@ -202,6 +207,29 @@ fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
     drop(sleeper);
     turn_until(&mut daemon, |_| false);
     assert_eq!(kernel.state().forgotten, [id]);
+}
+
+/// HeMem asks for one access in 5,000, and eight samples of a page are enough to bring it in.
+#[test]
+fn samples_reach_the_policy_that_asked_for_them_and_what_they_cost_is_counted() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    let (id, address) = (sleeper.id(), sleeper.address());
+    kernel.access(id, address, 1);
+    let hemem = Group { policy: "hemem".into(), ..group("g", &[id]) };
+    let mut daemon = daemon(&kernel, vec![hemem, group("other", &[])]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.groups[0].scans > 1);
+    assert_eq!(kernel.state().periods, [5000], "asked once");
+    let sampled = Access { process: id, address, time_ns: clock_ns(ClockId::Monotonic), write: false };
+    kernel.state().told.extend([sampled; 7]);
+    let scans = daemon.groups[0].scans;
+    turn_until(&mut daemon, |daemon| daemon.groups[0].scans > scans + 20);
+    assert_eq!(kernel.node_of(id, address), Some(1), "seven do not");
+    kernel.state().told.push(sampled);
+    turn_until(&mut daemon, |_| kernel.node_of(id, address) == Some(0));
+    let machine = &daemon.groups[0].driver.machine;
+    assert!(machine.sampling_ns() >= 8000, "{}", machine.sampling_ns());
+    assert_eq!(daemon.groups[1].driver.machine.sampling_ns(), 0);
 }
 
 #[test]

@@ -386,3 +386,38 @@ fn counters_tell_windows_where_there_are_some() {
     assert_eq!(machine.take_window(), Some([40, 2]), "not what the scan found");
     assert_eq!(machine.counts.far_uses, 1, "which still counts as use");
 }
+
+#[test]
+fn a_policy_has_samples_as_often_as_it_asks_or_as_often_as_there_are() {
+    let (_, mut machine) = far_pages(4, 4);
+    let mut told = |wanted: u32, source: u32, count: u64| {
+        machine.sample_accesses(wanted);
+        machine.set_source_period(source);
+        (0..count).for_each(|at| machine.note_sample(PROCESS, at % 4 * PAGE_BYTES + 8, at % 2 == 0));
+        let mut samples = Vec::new();
+        machine.take_samples(&mut samples);
+        samples
+    };
+    let all = told(200, 200, 4);
+    assert_eq!(
+        all.iter().map(|sample| (sample.page, sample.write)).collect::<Vec<_>>(),
+        [(0, true), (1, false), (2, true), (3, false)]
+    );
+    assert_eq!(told(5000, 1000, 100).len(), 20);
+    assert_eq!(told(1500, 1000, 90).len(), 60);
+    assert_eq!(told(200, 1000, 100).len(), 100, "no more than there are");
+    assert!(told(0, 1000, 100).is_empty(), "none is wanted");
+    machine.sample_accesses(1);
+    machine.note_sample(PROCESS, 1000 * PAGE_BYTES, false);
+    machine.note_sample(PROCESS + 1, 0, false);
+    let mut samples = Vec::new();
+    machine.take_samples(&mut samples);
+    assert!(samples.is_empty(), "no pages that are known");
+}
+
+#[test]
+fn the_pages_that_there_are_can_be_gone_through_and_counted() {
+    let (_, machine) = far_pages(4, 3);
+    assert_eq!((machine.managed_pages(), machine.page_count()), (3, 1024));
+    assert_eq!([0, 1, 3].map(|page| machine.next_touched(page)), [0, 1, 1024]);
+}

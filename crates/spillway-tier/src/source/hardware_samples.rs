@@ -25,11 +25,11 @@ pub(super) const FACTS: Facts = Facts {
 
 const DEVICES: &str = "sys/bus/event_source/devices";
 /// A sample every so many loads that took longer than [`LATENCY_CYCLES`].
-const PEBS_PERIOD: u64 = 1000;
+const PEBS_PERIOD: u32 = 1000;
 /// Loads that took less were served by caches near the core.
 const LATENCY_CYCLES: u64 = 30;
 /// A sample every so many operations; a multiple of 16, as IBS has it.
-const IBS_PERIOD: u64 = 100_000;
+const IBS_PERIOD: u32 = 100_000;
 const WAIT: Duration = Duration::from_millis(10);
 
 fn unavailable(reason: impl Into<String>) -> SourceError {
@@ -93,7 +93,7 @@ fn find(root: &Path) -> Result<HardwareEvent, SourceError> {
             continue;
         };
         let leader_config = event(&device, "mem-loads-aux", 0).map(|(config, _)| config);
-        let (period, precise) = (PEBS_PERIOD, 2);
+        let (period, precise) = (u64::from(PEBS_PERIOD), 2);
         return Ok(HardwareEvent {
             kind,
             config,
@@ -105,7 +105,7 @@ fn find(root: &Path) -> Result<HardwareEvent, SourceError> {
         });
     }
     if let Some(kind) = kind(&root.join(DEVICES).join("ibs_op")) {
-        let (period, precise) = (IBS_PERIOD, 0);
+        let (period, precise) = (u64::from(IBS_PERIOD), 0);
         return Ok(HardwareEvent {
             kind,
             config: 0,
@@ -123,7 +123,11 @@ fn find(root: &Path) -> Result<HardwareEvent, SourceError> {
 }
 
 /// Sampled loads beside the frames of the page map.
-pub struct HardwareSamples(Notified);
+pub struct HardwareSamples {
+    notified: Notified<AccessEvents>,
+    /// A sample every so many loads or operations.
+    period: u32,
+}
 
 impl HardwareSamples {
     /// Begins to sample.
@@ -135,7 +139,8 @@ impl HardwareSamples {
         let event = find(root)?;
         let events = AccessEvents::open(Kind::Hardware(event))
             .map_err(|error| unavailable(format!("perf_event_open: {error}; it needs root (CAP_PERFMON)")))?;
-        Ok(Self(Notified::new(Box::new(events), Box::new(FramesOnly::new(root)))))
+        let period = event.period as u32;
+        Ok(Self { notified: Notified::new(events, Box::new(FramesOnly::new(root))), period })
     }
 }
 
@@ -150,23 +155,28 @@ impl Source for HardwareSamples {
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError> {
-        self.0.scan(FACTS.name, process, ranges, visit)
+        self.notified.scan(FACTS.name, process, ranges, visit)
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {
-        self.0.take()
+        self.notified.take()
     }
 
     fn longest_wait(&self) -> Option<Duration> {
         Some(WAIT)
     }
 
+    /// The processor's stays: it is one that keeps the cost of its interrupts low.
+    fn sample_every(&mut self, _period: u32) -> u32 {
+        self.period
+    }
+
     fn forget(&mut self, process: u32) {
-        self.0.forget(process);
+        self.notified.forget(process);
     }
 
     fn counts(&self) -> SourceCounts {
-        let (accesses, lost) = self.0.counts();
+        let (accesses, lost) = self.notified.counts();
         SourceCounts { accesses, lost, ..SourceCounts::default() }
     }
 }

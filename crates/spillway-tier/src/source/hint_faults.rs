@@ -18,7 +18,7 @@ use spillway_sys::access_events::{Access, AccessEvents, Kind};
 use spillway_sys::mark_events::{MarkEvents, Marked};
 
 use super::frames_only::FramesOnly;
-use super::notified::Notified;
+use super::notified::{Events, Notified};
 use super::page_tables::PageTables;
 use super::telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 use crate::nodes::{Node, Nodes};
@@ -99,7 +99,7 @@ impl HintFaults {
             Ok(tables) => Box::new(tables),
             Err(_) => Box::new(FramesOnly::new(root)),
         };
-        let notified = Notified::new(Box::new(events), pages);
+        let notified = Notified::new(Box::new(events) as Box<dyn Events>, pages);
         Ok(Self { root: root.to_owned(), notified, mark_events: MarkEvents::open().ok(), marks: 0 })
     }
 
@@ -183,7 +183,7 @@ impl Source for HintFaults {
 
     fn counts(&self) -> SourceCounts {
         let (accesses, lost) = self.notified.counts();
-        SourceCounts { accesses, lost, marks: self.marks }
+        SourceCounts { accesses, lost, marks: self.marks, ..SourceCounts::default() }
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     struct Silence;
 
-    impl super::super::notified::Events for Silence {
+    impl Events for Silence {
         fn watch(&mut self, _process: u32) -> Result<(), rustix::io::Errno> {
             Ok(())
         }
@@ -207,7 +207,8 @@ mod tests {
     }
 
     fn source(tree: &Tree) -> HintFaults {
-        let notified = Notified::new(Box::new(Silence), Box::new(FakeKernel::default()));
+        let silence: Box<dyn Events> = Box::new(Silence);
+        let notified = Notified::new(silence, Box::new(FakeKernel::default()));
         HintFaults { root: tree.root().to_owned(), notified, mark_events: None, marks: 0 }
     }
 

@@ -35,9 +35,27 @@ impl Events for AccessEvents {
     }
 }
 
+impl Events for Box<dyn Events> {
+    fn watch(&mut self, process: u32) -> Result<(), Errno> {
+        self.as_mut().watch(process)
+    }
+
+    fn unwatch(&mut self, process: u32) {
+        self.as_mut().unwatch(process);
+    }
+
+    fn drain(&mut self, each: &mut dyn FnMut(Access)) {
+        self.as_mut().drain(each);
+    }
+
+    fn lost(&self) -> u64 {
+        self.as_ref().lost()
+    }
+}
+
 /// A source of frames and one of single accesses, as one.
-pub(super) struct Notified {
-    events: Box<dyn Events>,
+pub(super) struct Notified<E = Box<dyn Events>> {
+    events: E,
     pages: Box<dyn Source>,
     /// Pages of watched processes that were accessed since the last scan.
     accessed: HashMap<u32, BTreeSet<u64>>,
@@ -45,9 +63,14 @@ pub(super) struct Notified {
     told: u64,
 }
 
-impl Notified {
-    pub(super) fn new(events: Box<dyn Events>, pages: Box<dyn Source>) -> Self {
+impl<E: Events> Notified<E> {
+    pub(super) fn new(events: E, pages: Box<dyn Source>) -> Self {
         Self { events, pages, accessed: HashMap::new(), untold: Vec::new(), told: 0 }
+    }
+
+    /// What tells of accesses.
+    pub(super) fn events(&self) -> &E {
+        &self.events
     }
 
     /// The source that knows the pages.
@@ -143,7 +166,12 @@ mod tests {
 
     impl Told {
         fn access(&self, process: u32, page: u64, time_ns: u64) {
-            self.0.lock().unwrap().0.push(Access { process, address: page * PAGE_BYTES + 5, time_ns });
+            self.0.lock().unwrap().0.push(Access {
+                process,
+                address: page * PAGE_BYTES + 5,
+                time_ns,
+                write: false,
+            });
         }
     }
 
@@ -151,8 +179,8 @@ mod tests {
     fn accesses_are_handed_out_in_order_of_time_and_count_at_the_next_scan() {
         let (told, kernel) = (Told::default(), FakeKernel::default());
         (0..4).for_each(|page| kernel.access(7, page * PAGE_BYTES, 1));
-        let mut source = Notified::new(Box::new(told.clone()), Box::new(kernel.clone()));
-        let scan = |source: &mut Notified| {
+        let mut source = Notified::new(told.clone(), Box::new(kernel.clone()));
+        let scan = |source: &mut Notified<Told>| {
             let mut found = Vec::new();
             source.scan("x", 7, EVERYWHERE, &mut |seen| found.push(seen.accessed)).unwrap();
             found
@@ -179,7 +207,7 @@ mod tests {
         let (told, kernel) = (Told::default(), FakeKernel::default());
         kernel.access(7, 0, 1);
         kernel.state().pages.values_mut().for_each(|page| (page.pages, page.accessed) = (512, false));
-        let mut source = Notified::new(Box::new(told.clone()), Box::new(kernel));
+        let mut source = Notified::new(told.clone(), Box::new(kernel));
         let mut accessed = Vec::new();
         for page in [None, Some(511), Some(512)] {
             page.into_iter().for_each(|page| told.access(7, page, 1));

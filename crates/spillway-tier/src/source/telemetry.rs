@@ -82,6 +82,8 @@ pub struct SourceCounts {
     pub accesses: u64,
     /// The same, lost because there was no room for them.
     pub lost: u64,
+    /// Of the accesses, those that far memory served, where that is told.
+    pub far_accesses: u64,
     /// Times that the kernel was seen to mark a range of memory.
     pub marks: u64,
 }
@@ -141,6 +143,17 @@ pub trait Source: Send {
     /// How long it knows nothing new after a scan.
     fn least_interval(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// One access in `period` that misses the caches is wanted as a sample from now on, among
+    /// [`Self::take_accesses`]: what the source makes of that, one in so many; 0 where it takes no samples.
+    fn sample_every(&mut self, _period: u32) -> u32 {
+        0
+    }
+
+    /// What taking samples has cost the programs so far, in nanoseconds; 0 where nobody knows.
+    fn sampling_ns(&self) -> u64 {
+        0
     }
 
     /// A process is scanned no longer.

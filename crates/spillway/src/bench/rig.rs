@@ -76,8 +76,8 @@ pub struct RigArgs {
     /// What decides when the daemon's scans come, as of 'spillway tier' [default: budget]
     #[arg(long, value_name = "PACE", value_parser = pace_name)]
     scan_pace: Option<String>,
-    /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
-    /// hint-faults]
+    /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto; for indigo hint-faults,
+    /// for hemem and memtis counter-samples]
     #[arg(long, value_name = "NAME", value_parser = source_name)]
     source: Option<String>,
     /// A setting of the daemon's policies, as of 'spillway tier --set'; may be repeated
