@@ -99,3 +99,78 @@ impl Told {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use serde_json::Value;
+    use spillway_events::Format;
+    use spillway_tier::live::Counts;
+    use spillway_tier::mover::Refusals;
+    use spillway_tier::pace::ScanPace;
+    use spillway_tier::process::ProcessLayout;
+
+    fn group() -> GroupStatus {
+        GroupStatus {
+            name: "database".to_owned(),
+            policy: "hotbox".to_owned(),
+            processes: vec![5],
+            local_limit_bytes: 1 << 20,
+            local_bytes: 1 << 19,
+            far_bytes: 1 << 21,
+            left_alone: ProcessLayout::default(),
+            scans: 1,
+            scan_interval_ms: 100.0,
+            scan_pace: ScanPace::Budget,
+            early_scans: 0,
+            scan_pressure: 0,
+            telemetry_cpu_pct: 0.0,
+            local_use_ratio: None,
+            counts: Counts::default(),
+            last_minute: Vec::new(),
+            paused: None,
+            remark: None,
+            policy_restarts: 0,
+            ended: None,
+        }
+    }
+
+    fn refused(pages: u32) -> Counts {
+        let mut refused = Refusals::default();
+        refused.count(Errno::BUSY, pages);
+        Counts { refused, ..Counts::default() }
+    }
+
+    /// The events of one look.
+    fn told(told: &mut Told, group: &GroupStatus, now: Instant, is_last: bool) -> Vec<Value> {
+        let text = spillway_events::testing::told(Format::Json, || told.look(group, now, is_last)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_changes_is_told_once_with_its_reason() {
+        let (mut seen, now) = (Told::default(), Instant::now());
+        assert!(told(&mut seen, &group(), now, false).is_empty(), "nothing has changed");
+        let paused = GroupStatus {
+            local_bytes: 1 << 20,
+            paused: Some("nothing is gained".to_owned()),
+            counts: refused(4),
+            ..group()
+        };
+        let [limit, pause, pages] = &told(&mut seen, &paused, now, false)[..] else { panic!("not three") };
+        assert_eq!((&limit["event"], &limit["far_bytes"]), (&"limit_reached".into(), &(1 << 21).into()));
+        assert_eq!((&pause["event"], &pause["reason"]), (&"policy_paused".into(), &"nothing is gained".into()));
+        assert_eq!((&pages["reason"], &pages["pages"]), (&"pinned_or_busy".into(), &4.into()));
+        assert!(told(&mut seen, &paused, now, false).is_empty());
+
+        let on = GroupStatus { paused: None, counts: refused(9), policy_restarts: 1, ..paused.clone() };
+        let names = |events: &[Value]| events.iter().map(|event| event["event"].clone()).collect::<Vec<_>>();
+        assert_eq!(names(&told(&mut seen, &on, now, false)), ["policy_resumed", "policy_restarted"]);
+        let [pages] = &told(&mut seen, &on, now + REFUSALS_PERIOD, false)[..] else { panic!("not one") };
+        assert_eq!((&pages["pages"], &pages["all_pages"]), (&5.into(), &9.into()), "those that are new");
+        let ended = GroupStatus { ended: Some("all ended".to_owned()), counts: refused(10), ..on };
+        assert_eq!(names(&told(&mut seen, &ended, now + REFUSALS_PERIOD, true)), ["pages_refused", "group_ended"]);
+        assert!(told(&mut seen, &ended, now + REFUSALS_PERIOD, true).is_empty());
+    }
+}
