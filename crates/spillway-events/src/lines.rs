@@ -176,10 +176,16 @@ mod tests {
         });
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [made, limit] = &lines[..] else { panic!("{text}") };
-        assert_eq!((&made["of"], &made["event"], &made["level"]), (&"donor".into(), &"export_made".into(), &"info".into()));
+        assert_eq!(
+            (&made["of"], &made["event"], &made["level"]),
+            (&"donor".into(), &"export_made".into(), &"info".into())
+        );
         assert_eq!((&made["export"], &made["client"]), (&"a\n\"b".into(), &"x\n\u{1b}[2J".into()));
         assert_eq!(made["text"], "x made export 'a\\n'");
-        assert_eq!((&limit["event"], &limit["local_limit_bytes"]), (&"limit_reached".into(), &(8 << 20).into()));
+        assert_eq!(
+            (&limit["event"], &limit["local_limit_bytes"]),
+            (&"limit_reached".into(), &(8 << 20).into())
+        );
         assert!(limit["unix_ms"].as_u64() > Some(1_700_000_000_000) && limit["left_out"] == 0, "{limit}");
     }
 

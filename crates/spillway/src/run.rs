@@ -443,7 +443,13 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                     let busy = busy.clone();
                     std::thread::spawn(move || {
                         let takes_turns = || busy.takes_turns();
-                        ending::see_to(pid, signal, || busy.is_busy(), takes_turns, || told::program_hangs(HUNG));
+                        ending::see_to(
+                            pid,
+                            signal,
+                            || busy.is_busy(),
+                            takes_turns,
+                            || told::program_hangs(HUNG),
+                        );
                     });
                 }
             }

@@ -186,7 +186,11 @@ pub fn run(args: TierArgs) -> ExitCode {
         },
     };
     refused.unwrap_or_else(|((status, text), is_event)| {
-        if is_event { told::cannot_start(&text, status.into()) } else { complain(text) }
+        if is_event {
+            told::cannot_start(&text, status.into())
+        } else {
+            complain(text)
+        }
         ExitCode::from(status)
     })
 }
@@ -309,7 +313,8 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
         daemon.migrate_by(markers, why);
         announce(&daemon);
         let mut events = args.log.is_json().then(TierEvents::default);
-        let managed = serve(&mut daemon, &mut service, metrics.as_ref(), &signal, program.as_mut(), &mut events);
+        let managed =
+            serve(&mut daemon, &mut service, metrics.as_ref(), &signal, program.as_mut(), &mut events);
         events.iter_mut().for_each(|events| events.look(&daemon.status(), Instant::now(), true));
         write_stats(args, &daemon);
         managed

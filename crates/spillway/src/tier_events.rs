@@ -67,7 +67,11 @@ impl Told {
                 told::policy_paused(&text, name, policy, reason);
             }
             None if was_paused => {
-                told::policy_resumed(&format!("tier: group {name}: {policy} moves pages again"), name, policy);
+                told::policy_resumed(
+                    &format!("tier: group {name}: {policy} moves pages again"),
+                    name,
+                    policy,
+                );
             }
             _ => {}
         }
@@ -160,7 +164,10 @@ mod tests {
         };
         let [limit, pause, pages] = &told(&mut seen, &paused, now, false)[..] else { panic!("not three") };
         assert_eq!((&limit["event"], &limit["far_bytes"]), (&"limit_reached".into(), &(1 << 21).into()));
-        assert_eq!((&pause["event"], &pause["reason"]), (&"policy_paused".into(), &"nothing is gained".into()));
+        assert_eq!(
+            (&pause["event"], &pause["reason"]),
+            (&"policy_paused".into(), &"nothing is gained".into())
+        );
         assert_eq!((&pages["reason"], &pages["pages"]), (&"pinned_or_busy".into(), &4.into()));
         assert!(told(&mut seen, &paused, now, false).is_empty());
 
@@ -170,7 +177,10 @@ mod tests {
         let [pages] = &told(&mut seen, &on, now + REFUSALS_PERIOD, false)[..] else { panic!("not one") };
         assert_eq!((&pages["pages"], &pages["all_pages"]), (&5.into(), &9.into()), "those that are new");
         let ended = GroupStatus { ended: Some("all ended".to_owned()), counts: refused(10), ..on };
-        assert_eq!(names(&told(&mut seen, &ended, now + REFUSALS_PERIOD, true)), ["pages_refused", "group_ended"]);
+        assert_eq!(
+            names(&told(&mut seen, &ended, now + REFUSALS_PERIOD, true)),
+            ["pages_refused", "group_ended"]
+        );
         assert!(told(&mut seen, &ended, now + REFUSALS_PERIOD, true).is_empty());
     }
 }

@@ -179,7 +179,13 @@ fn a_pool_has_a_card_with_its_donors_and_what_runs_have_there() {
     }
     let (dom, log) = shown(port);
     let sum = "2 of 2 donors are up; 128M lent: ";
-    for text in [&format!("Pool {names}"), sum, "<td>up</td>", "<td>connected</td>", &format!("<td>{}</td>", donors[0].tcp())] {
+    for text in [
+        &format!("Pool {names}"),
+        sum,
+        "<td>up</td>",
+        "<td>connected</td>",
+        &format!("<td>{}</td>", donors[0].tcp()),
+    ] {
         assert!(dom.contains(text), "no {text:?} in {dom}");
     }
     assert!(!log.contains(":CONSOLE"), "{log}");
@@ -206,7 +212,9 @@ fn a_pool_without_etcd_says_so() {
     let mut board = Running::start(command.args(["dashboard", "--listen", "127.0.0.1:0", "--pool", &pool]));
     board.expect("http://127.0.0.1:");
     let port = port_of(&board);
-    until(PATIENCE, "the failure", || get(port, "/pool.json").1.contains("see that etcd runs there").then_some(()));
+    until(PATIENCE, "the failure", || {
+        get(port, "/pool.json").1.contains("see that etcd runs there").then_some(())
+    });
     let (dom, _) = shown(port);
     assert!(dom.contains("see that etcd runs there"), "{dom}");
     end(board);

@@ -44,7 +44,8 @@ fn only<'a>(events: &'a [Value], name: &str) -> &'a Value {
 /// Each is in the catalogue, with its level and exactly its fields.
 fn expect_described(events: &[Value]) {
     for event in events {
-        let is_it = |known: &&spillway_events::Described| event["of"] == known.of && event["event"] == known.name;
+        let is_it =
+            |known: &&spillway_events::Described| event["of"] == known.of && event["event"] == known.name;
         let known = spillway_events::ALL.iter().find(is_it).unwrap_or_else(|| panic!("unknown: {event}"));
         let common = ["unix_ms", "of", "event", "level", "text", "left_out"];
         let fields: BTreeSet<&str> = known.fields.iter().copied().chain(common).collect();
@@ -208,7 +209,7 @@ fn a_run_and_a_client_that_a_donor_refuses_are_events() {
     let donor = Donor::start("64M", &["--log-format", "json", "--max-connections-per-client", "2"]);
     let scene = Scene::new();
     let uri = format!("{}?size=1G", donor.tcp_uri(""));
-    let mut running = Running::start(scene.run("8M", &[&uri], "/bin/true"));
+    let mut running = Running::start(&mut scene.run("8M", &[&uri], "/bin/true"));
     assert_eq!(running.finish(SOON).code(), 125);
     let told = || events(&donor.log());
     until(PATIENCE, "the refusal", || (!named(&told(), "refused").is_empty()).then_some(()));

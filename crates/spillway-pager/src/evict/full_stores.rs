@@ -84,8 +84,7 @@ impl<K: Kernel> Worker<K> {
             && self.at.run.first_time(WARNED_STORE_CROWDED)
         {
             let store = last.store.uri();
-            let text =
-                format!("store {store} is 90% full: give it a larger size, or name a further --store");
+            let text = format!("store {store} is 90% full: give it a larger size, or name a further --store");
             self.tell(&Notice::new(NoticeKind::StoreNearlyFull, &text).about(store));
         }
     }

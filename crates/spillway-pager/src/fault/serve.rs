@@ -186,7 +186,7 @@ impl<K: Kernel> Worker<K> {
         let address = address_of(page_number);
         let reason = error.to_string();
         let text = format!("page at {address:#x} cannot be had, so the program gets SIGBUS: {reason}");
-        self.tell(&Notice::new(NoticeKind::PageRefused, &text).because(&reason).number(address));
+        self.tell(&Notice::new(NoticeKind::PageRefused, &text).because(&reason).number(address as u64));
         self.poison(page_number);
     }
 

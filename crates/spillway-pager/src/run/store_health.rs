@@ -49,11 +49,7 @@ pub enum Voice {
 }
 
 /// Has a process tell what happens to the store of this index.
-pub fn listener<R: AsRef<RunState> + Send + Sync + 'static>(
-    run: R,
-    store: usize,
-    voice: Voice,
-) -> Listener {
+pub fn listener<R: AsRef<RunState> + Send + Sync + 'static>(run: R, store: usize, voice: Voice) -> Listener {
     Arc::new(Teller { run, store, voice })
 }
 

@@ -140,7 +140,9 @@ impl Newcomers {
             let is_first = self.refused.insert(member.address.clone(), Instant::now()).is_none();
             if is_first {
                 let text = format!("pool: donor {} has come and is not used: {reason}", member.address);
-                site.tell(Notice::new(NoticeKind::DonorUnused, &text).about(&member.address).because(&reason));
+                site.tell(
+                    Notice::new(NoticeKind::DonorUnused, &text).about(&member.address).because(&reason),
+                );
             }
         }
     }

@@ -67,13 +67,15 @@ mod tests {
 
     #[test]
     fn a_pool_is_shown_before_it_was_asked_and_nobody_is_asked_while_nobody_looks() {
-        let pools: Vec<Pool> = ["127.0.0.1:1,127.0.0.1:2", "etcd://127.0.0.1:3/lab"]
-            .map(|name| name.parse().unwrap())
-            .into();
+        let pools: Vec<Pool> =
+            ["127.0.0.1:1,127.0.0.1:2", "etcd://127.0.0.1:3/lab"].map(|name| name.parse().unwrap()).into();
         let shown = Pools::watch(&pools, &Reach::default()).unwrap();
         assert!(lock(&shown.0).asked.is_none());
         let told: serde_json::Value = serde_json::from_str(&shown.json()).unwrap();
-        assert_eq!((&told[0]["pool"], &told[1]["pool"]), (&"127.0.0.1:1,127.0.0.1:2".into(), &"etcd://127.0.0.1:3/lab".into()));
+        assert_eq!(
+            (&told[0]["pool"], &told[1]["pool"]),
+            (&"127.0.0.1:1,127.0.0.1:2".into(), &"etcd://127.0.0.1:3/lab".into())
+        );
         assert!(told[0]["donors"].as_array().unwrap().is_empty() && told[0]["kind"] == "pool", "{told}");
         assert!(lock(&shown.0).asked.is_some());
     }
