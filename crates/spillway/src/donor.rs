@@ -53,7 +53,7 @@ what there is (--per-run at most). What is not promised is anybody's who names
 an export. Beside --memory it takes 0.5% of it for tables, and 0.3M for each
 connection at work.
 
-Events are written to stderr, a line each (--log). On SIGTERM or SIGINT it lets in
+Events are written to stderr, a line each. On SIGTERM or SIGINT it lets in
 nobody new and waits for its connections (--drain); a second signal ends it at
 once. SIGHUP changes nothing.
 
