@@ -37,7 +37,12 @@ impl Described {
     /// The level as it is in JSON.
     #[must_use]
     pub fn level_word(&self) -> &'static str {
-        crate::lines::word(self.level)
+        match self.level {
+            Level::ERROR => "error",
+            Level::WARN => "warn",
+            Level::INFO => "info",
+            _ => "debug",
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod allowance;
 pub mod catalogue;
+mod format;
 mod lines;
 mod outlet;
 #[cfg(any(test, feature = "testing"))]
@@ -17,18 +18,9 @@ use std::fs::File;
 use tracing_subscriber::layer::SubscriberExt;
 
 pub use catalogue::{ALL, Described, Manner};
+pub use format::Format;
 pub use lines::Lines;
 pub use outlet::Outlet;
-
-/// How events are written down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// Lines that are whole sentences.
-    #[default]
-    Text,
-    /// JSON objects, a line each.
-    Json,
-}
 
 /// Has the events of this process written to stderr from now on, or to the end of a file. The first call counts.
 pub fn begin(format: Format, file: Option<File>) {

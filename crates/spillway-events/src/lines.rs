@@ -7,13 +7,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use crate::allowance::Allowance;
 use crate::catalogue::{ALL, Described, Manner};
-use crate::{Format, Outlet};
+use crate::format::Format;
+use crate::outlet::Outlet;
 
 /// Writes the events of the catalogue down; what else `tracing` is told of is none of ours.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Lines {
                     unix_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
                     of: described.of,
                     event: described.name,
-                    level: word(described.level),
+                    level: described.level_word(),
                     text: &told.text,
                     left_out,
                     fields: &told.fields,
@@ -76,16 +77,6 @@ impl Lines {
                 serde_json::to_string(&line).unwrap_or_default()
             }
         }
-    }
-}
-
-/// How a level is named in JSON.
-pub(crate) fn word(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "error",
-        Level::WARN => "warn",
-        Level::INFO => "info",
-        _ => "debug",
     }
 }
 

@@ -5,7 +5,9 @@ use std::io;
 
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::{Format, Lines, Outlet};
+use crate::format::Format;
+use crate::lines::Lines;
+use crate::outlet::Outlet;
 
 /// The lines of the events that this thread tells while `tell` runs.
 ///

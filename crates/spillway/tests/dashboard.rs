@@ -154,7 +154,7 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
 fn a_pool_has_a_card_with_its_donors_and_what_runs_have_there() {
     let donors = [(); 2].map(|()| Donor::start("64M", &[]));
     let names = donors.each_ref().map(Donor::tcp).join(",");
-    let launch = Launch::limited(8 * MIB, &format!("pool:{names}?size=48M"));
+    let launch = Launch::limited(8 * MIB, &format!("pool:{names}?size=48M&domain=a,b"));
     let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
     watched.running.expect("ready");
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
