@@ -107,16 +107,16 @@ pub enum Event {
     },
     /// Somebody has it drained, or stay.
     Drain {
-        /// Who has.
+        /// Who has it so.
         peer: Peer,
         /// Whether its runs are to go elsewhere.
         is_draining: bool,
     },
     /// It is told to end, and waits for those that are there.
     Ending {
-        /// Its runs.
+        /// Runs that it has.
         runs: u64,
-        /// Its connections.
+        /// Connections that are open.
         connections: u64,
         /// The most that it waits.
         drain: Duration,

@@ -26,7 +26,7 @@ pub struct Registrar {
 /// What there is to tell of a registration.
 #[derive(Clone, Copy, Debug)]
 pub struct RegistrarNews<'a> {
-    /// The pool.
+    /// The pool that it is about.
     pub pool: &'a str,
     /// Why the donor is not registered, where it is not.
     pub failure: Option<&'a str>,

@@ -1,5 +1,5 @@
-//! How many lines of one kind may be written: a client that knocks a thousand times a second fills no disk, and
-//! hides nothing else.
+//! How many lines of one kind may be written: a client that knocks a thousand times a second fills no disk,
+//! and hides nothing else.
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use tracing::Level;
 /// Whether an event is told as text too, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Each time.
+    /// Each time that it happens.
     Said,
     /// A few at once and then one a second: others decide how often it happens.
     Spared,
@@ -248,7 +248,7 @@ events! {
         INFO Quiet limit_reached(group: &str, local_limit_bytes: u64, far_bytes: u64);
         /// A group's migrations are paused.
         INFO Quiet policy_paused(group: &str, policy: &str, reason: &str);
-        /// They go on.
+        /// A group's migrations go on.
         INFO Quiet policy_resumed(group: &str, policy: &str);
         /// The kernel refused to move pages of a group: so many since the last of these, so many in all.
         WARN Quiet pages_refused(group: &str, reason: &str, pages: u64, all_pages: u64);

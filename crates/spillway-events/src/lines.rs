@@ -1,4 +1,4 @@
-//! Events as lines.
+//! How events become lines of text or JSON.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};

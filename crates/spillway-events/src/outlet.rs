@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Where lines go, and what the journal needs.
 
 use std::fs::File;
 use std::io::{Stderr, Write};

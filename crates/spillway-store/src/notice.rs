@@ -1,6 +1,6 @@
 //! What there is to tell of stores and of pages, for people and for whoever counts.
 
-/// What has happened.
+/// The kinds of what can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NoticeKind {
@@ -96,10 +96,10 @@ impl NoticeKind {
     ];
 }
 
-/// Something to tell.
+/// Something that is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice<'a> {
-    /// What has happened.
+    /// What has happened, by its kind.
     pub kind: NoticeKind,
     /// Which store, donor or donors it is about; else empty.
     pub about: &'a str,
@@ -111,7 +111,7 @@ pub struct Notice<'a> {
     pub text: &'a str,
 }
 
-/// Who is told.
+/// Somebody who is told notices.
 pub type Tell = fn(&Notice<'_>);
 
 impl<'a> Notice<'a> {

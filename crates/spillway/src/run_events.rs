@@ -117,7 +117,8 @@ impl RunEvents {
             if seen.news(all, now, is_last) {
                 let [full, writes, reads] = all;
                 let text = format!(
-                    "store {store}: {full} pages found no room so far, {writes} writes and {reads} reads failed"
+                    "store {store}: {full} pages found no room so far, {writes} writes and {reads} reads \
+                     failed"
                 );
                 told::store_refusals(&text, store, full, writes, reads);
             }

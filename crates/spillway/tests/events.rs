@@ -1,5 +1,5 @@
-//! What runs, donors and the daemon tell as events: names that docs/reference/events.md has, fields that can be
-//! counted on, and in text what was always said.
+//! What runs, donors and the daemon tell as events: names that docs/reference/events.md has, fields that can
+//! be counted on, and in text what was always said.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

@@ -47,7 +47,7 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// What it says.
+    /// What the notice says.
     #[must_use]
     pub fn notice(&self) -> Notice<'_> {
         let part = |range: &Range<usize>| self.text.get(range.clone()).unwrap_or_default();

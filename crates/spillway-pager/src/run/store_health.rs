@@ -44,7 +44,7 @@ pub enum Voice {
         /// Says a line to the user.
         say: fn(&str),
     },
-    /// The run's supervisor.
+    /// The supervisor of the run.
     Supervisor(Tell),
 }
 

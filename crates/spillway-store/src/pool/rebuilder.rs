@@ -187,7 +187,8 @@ impl Rebuilder {
         if found.lost_bytes > 0 && !donors.is_empty() {
             let donors = donors.join(" and ");
             let text = format!(
-                "pool: {} of pages are lost with donors {donors}: a program that needs one of them gets SIGBUS",
+                "pool: {} of pages are lost with donors {donors}: a program that needs one of them gets \
+                 SIGBUS",
                 mebibytes(found.lost_bytes)
             );
             self.site.tell(Notice::new(NoticeKind::PagesLost, &text).about(&donors).number(found.lost_bytes));

@@ -58,7 +58,7 @@ pub struct StatusArgs {
 pub enum Pool {
     /// Its donors register in etcd.
     Etcd(EtcdPool),
-    /// They are these.
+    /// They are those listed here.
     Listed(Vec<PoolDonor>),
 }
 

@@ -122,7 +122,8 @@ impl News {
         if pages > 0 {
             let (lost_bytes, names) = (pages * PAGE_SIZE as u64, self.site.shared.names_of(&donors));
             let text = format!(
-                "pool: {} of pages are lost with donors {names}: a program that needs one of them gets SIGBUS",
+                "pool: {} of pages are lost with donors {names}: a program that needs one of them gets \
+                 SIGBUS",
                 mebibytes(lost_bytes)
             );
             self.site.tell(Notice::new(NoticeKind::PagesLost, &text).about(&names).number(lost_bytes));
