@@ -101,7 +101,9 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("log");
             let outlet = Outlet { to: To::File(File::create(&path).unwrap()), is_journal };
-            [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG].map(|level| outlet.write(level, "a"));
+            for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG] {
+                outlet.write(level, "a");
+            }
             std::fs::read_to_string(path).unwrap()
         };
         assert_eq!(said(true), "<3>a\n<4>a\n<6>a\n<7>a\n");
