@@ -349,7 +349,7 @@ mod tests {
     impl Scene {
         fn new(connections: usize, per_client: usize) -> Self {
             let limits = Limits { connections_per_client: per_client, ..Limits::of(connections) };
-            let journal = Arc::new(Journal::new(LineStyle::None));
+            let journal = Arc::<Journal>::default();
             let connections = Connections::new(limits, journal);
             Self { connections, now: Instant::now(), ends: Vec::new() }
         }

@@ -1,37 +1,13 @@
-//! What happens at a donor, as it happens: counted, and written down a line an event.
-//!
-//! Lines are limited in number, each kind of event by itself, so that a client that knocks a thousand times a
-//! second fills no disk, and hides nothing else.
+//! What happens at a donor, as it happens: counted, and told as an event.
 
-use std::io::Write;
-use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use spillway_core::size::Size;
+use spillway_events::catalogue::donor as told;
 
-use crate::lock;
 use crate::peer::Peer;
-
-/// Lines of one kind that may follow each other at once.
-const BURST: u32 = 20;
-/// Then one comes in this time.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// How events are written down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LineStyle {
-    /// They are only counted.
-    #[default]
-    None,
-    /// Lines that are whole sentences.
-    Text,
-    /// As JSON objects: `event`, and `text` with the sentence.
-    Json,
-}
 
 /// Something that happened at the donor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,33 +105,27 @@ pub enum Event {
         /// Which client it was, by address or user.
         peer: Peer,
     },
+    /// Somebody has it drained, or stay.
+    Drain {
+        /// Who has it so.
+        peer: Peer,
+        /// Whether its runs are to go elsewhere.
+        is_draining: bool,
+    },
+    /// It is told to end, and waits for those that are there.
+    Ending {
+        /// Runs that it has.
+        runs: u64,
+        /// Connections that are open.
+        connections: u64,
+        /// The most that it waits.
+        drain: Duration,
+    },
     /// Something about the donor itself.
     Note(String),
 }
 
-const KINDS: usize = 12;
-
 impl Event {
-    /// The kind's name and its place in tables.
-    fn kind(&self) -> (&'static str, usize) {
-        match self {
-            Self::ClientCame(_) => ("client_came", 0),
-            Self::ClientLeft { .. } => ("client_left", 1),
-            Self::ConnectionFailed { .. } => ("connection_failed", 2),
-            Self::ConnectionRefused { .. } => ("connection_refused", 3),
-            Self::RunGranted { .. } => ("run_granted", 4),
-            Self::Refused { .. } => ("refused", 5),
-            Self::RunEnded { .. } => ("run_ended", 6),
-            Self::RunLost { .. } => ("run_lost", 7),
-            Self::RunFound { .. } => ("run_found", 8),
-            Self::RunExpired { .. } => ("run_expired", 9),
-            Self::ExportMade { .. } => ("export_made", 10),
-            Self::ExportDropped { .. } => ("export_dropped", 11),
-            // Of these there are a few in a donor's life.
-            Self::Note(_) => ("note", KINDS),
-        }
-    }
-
     fn text(&self) -> String {
         match self {
             Self::ClientCame(peer) => format!("{peer} has come"),
@@ -185,7 +155,46 @@ impl Event {
             Self::ExportDropped { name, held, peer } => {
                 format!("{peer} dropped export '{}': {held} given back", name.escape_default())
             }
+            Self::Drain { peer, is_draining: true } => {
+                format!("{peer} has it drained: no new run is let in, and those of pools move away")
+            }
+            Self::Drain { peer, is_draining: false } => {
+                format!("{peer} has it stay: new runs are let in again")
+            }
+            Self::Ending { runs, connections, drain } => format!(
+                "it is told to end: nobody new is let in, and it waits up to {} s for {runs} runs and \
+                 {connections} connections to end; a second signal ends it at once",
+                drain.as_secs_f64()
+            ),
             Self::Note(text) => text.clone(),
+        }
+    }
+
+    fn tell(&self) {
+        let text = &self.text();
+        let of = |peer: &Peer| peer.to_string();
+        match self {
+            Self::ClientCame(peer) => told::client_came(text, &of(peer)),
+            Self::ClientLeft { peer, connections, failed } => {
+                told::client_left(text, &of(peer), *connections, *failed)
+            }
+            Self::ConnectionFailed { peer, reason } => told::connection_failed(text, &of(peer), reason),
+            Self::ConnectionRefused { peer, reason } => told::connection_refused(text, &of(peer), reason),
+            Self::RunGranted { run, peer, granted, free } => {
+                told::run_granted(text, &of(peer), *run, granted.bytes(), free.bytes())
+            }
+            Self::Refused { peer, reason } => told::refused(text, &of(peer), reason),
+            Self::RunEnded { run, peer, held } => told::run_ended(text, &of(peer), *run, held.bytes()),
+            Self::RunLost { run, peer, grace } => told::run_lost(text, &of(peer), *run, grace.as_secs_f64()),
+            Self::RunFound { run, peer } => told::run_found(text, &of(peer), *run),
+            Self::RunExpired { run, peer, held } => told::run_expired(text, &of(peer), *run, held.bytes()),
+            Self::ExportMade { name, peer } => told::export_made(text, &of(peer), name),
+            Self::ExportDropped { name, held, peer } => {
+                told::export_dropped(text, &of(peer), name, held.bytes())
+            }
+            Self::Drain { peer, is_draining } => told::draining(text, &of(peer), *is_draining),
+            Self::Ending { runs, connections, .. } => told::ending(text, *runs, *connections),
+            Self::Note(_) => told::note(text),
         }
     }
 }
@@ -217,12 +226,9 @@ pub struct Counts {
     pub read_bytes: u64,
 }
 
-/// Counts events and writes them down.
-#[derive(Debug)]
+/// Counts events and tells them.
+#[derive(Debug, Default)]
 pub struct Journal {
-    style: LineStyle,
-    /// Of each kind: lines that may be written now, since when, and how many were not.
-    allowances: Mutex<[Allowance; KINDS]>,
     connections: AtomicU64,
     failed: AtomicU64,
     refused_connections: AtomicU64,
@@ -233,55 +239,13 @@ pub struct Journal {
     expired: AtomicU64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    lines: u32,
-    since: Option<Instant>,
-    unwritten: u64,
-}
-
-impl Allowance {
-    /// Whether a line may be written now; then also how many were not since the last one.
-    fn ask(&mut self, now: Instant) -> Option<u64> {
-        let since = *self.since.get_or_insert(now);
-        let earned = now.saturating_duration_since(since).as_secs() / PAUSE.as_secs();
-        if earned > 0 {
-            self.lines = self.lines.saturating_add(earned.min(u64::from(BURST)) as u32).min(BURST);
-            self.since = Some(now);
-        }
-        if self.lines == 0 {
-            self.unwritten += 1;
-            return None;
-        }
-        self.lines -= 1;
-        Some(std::mem::take(&mut self.unwritten))
-    }
-}
-
 impl Journal {
-    /// A journal that begins.
-    #[must_use]
-    pub fn new(style: LineStyle) -> Self {
-        Self {
-            style,
-            allowances: Mutex::new([Allowance { lines: BURST, since: None, unwritten: 0 }; KINDS]),
-            connections: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            refused_connections: AtomicU64::new(0),
-            granted: AtomicU64::new(0),
-            refusals: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            expired: AtomicU64::new(0),
-        }
-    }
-
     /// Counts a connection that is served; its number.
     pub fn count_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Counts and writes down what happened.
+    /// Counts and tells what happened.
     pub fn tell(&self, event: &Event) {
         let count = match event {
             Event::ConnectionFailed { .. } => Some(&self.failed),
@@ -296,29 +260,7 @@ impl Journal {
         if let Some(count) = count {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(line) = self.line(event, Instant::now()) {
-            write_down(&line);
-        }
-    }
-
-    fn line(&self, event: &Event, now: Instant) -> Option<String> {
-        let (name, kind) = event.kind();
-        let unwritten = match lock(&self.allowances).get_mut(kind) {
-            Some(allowance) => allowance.ask(now)?,
-            None => 0,
-        };
-        let mut text = event.text();
-        if unwritten > 0 {
-            text.push_str(&format!(" ({unwritten} lines like this one were left out before it)"));
-        }
-        match self.style {
-            LineStyle::None => None,
-            LineStyle::Text => Some(format!("spillway donor: {text}")),
-            LineStyle::Json => {
-                let line = serde_json::json!({ "event": name, "text": text, "left_out": unwritten });
-                Some(line.to_string())
-            }
-        }
+        event.tell();
     }
 
     /// What was counted; requests and bytes are the connections'.
@@ -339,47 +281,13 @@ impl Journal {
     }
 }
 
-/// Writes a line to stderr. The donor serves on when nobody reads its lines: a pipe that is full gets none.
-fn write_down(line: &str) {
-    let stderr = std::io::stderr();
-    let mut fds = [PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::OUT)];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if matches!(poll(&mut fds, Some(&at_once)), Ok(ready) if ready > 0) {
-        let _ = writeln!(&stderr, "{line}");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_limited_by_kind_and_what_was_left_out_is_told() {
-        let journal = Journal::new(LineStyle::Text);
-        let now = Instant::now();
-        let failed = Event::ConnectionFailed { peer: Peer::User(5), reason: "garbage".into() };
-        let written = (0..1000).filter(|_| journal.line(&failed, now).is_some()).count();
-        assert_eq!(written, BURST as usize);
-        let other = journal.line(&Event::ClientCame(Peer::User(6)), now).unwrap();
-        assert_eq!(other, "spillway donor: user 6 has come");
-        let later = journal.line(&failed, now + PAUSE).unwrap();
-        assert_eq!(
-            later,
-            "spillway donor: a connection of user 5 failed: garbage (980 lines like this one were left out \
-             before it)"
-        );
-        assert!(journal.line(&failed, now + PAUSE).is_none());
-        assert!(journal.line(&Event::Note("ends".into()), now).is_some());
-    }
-
-    #[test]
-    fn names_from_clients_stay_on_their_line_and_json_is_json() {
-        let journal = Journal::new(LineStyle::Json);
+    fn names_from_clients_stay_on_their_line() {
         let event = Event::ExportMade { name: "a\n\"b\u{1b}[2J".into(), peer: Peer::Unknown };
-        let line = journal.line(&event, Instant::now()).unwrap();
-        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(value["event"], "export_made");
-        assert_eq!(value["text"], "an unknown client made export 'a\\n\\\"b\\u{1b}[2J'");
-        assert!(Journal::new(LineStyle::None).line(&event, Instant::now()).is_none());
+        assert_eq!(event.text(), "an unknown client made export 'a\\n\\\"b\\u{1b}[2J'");
     }
 }

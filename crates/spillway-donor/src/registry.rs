@@ -150,10 +150,7 @@ impl Registry {
         if self.is_draining.swap(is_draining, Ordering::Relaxed) == is_draining {
             return;
         }
-        self.journal.tell(&Event::Note(match is_draining {
-            true => format!("{peer} has it drained: no new run is let in, and those of pools move away"),
-            false => format!("{peer} has it stay: new runs are let in again"),
-        }));
+        self.journal.tell(&Event::Drain { peer, is_draining });
     }
 
     /// How the donor stands, for anybody who may connect.

@@ -22,7 +22,7 @@ use spillway_tls::ServerSide;
 use crate::connections::{Connections, Stage};
 use crate::error::DonorError;
 use crate::frames::FramePool;
-use crate::journal::{Event, Journal, LineStyle};
+use crate::journal::{Event, Journal};
 use crate::limits::Limits;
 use crate::listening::{Listener, Protection, listen_shm, listen_tcp, listen_unix};
 use crate::peer::Peer;
@@ -74,8 +74,6 @@ pub struct Config {
     pub force: bool,
     /// Lock the memory, and ask the kernel to end other processes first when it runs out.
     pub protect: bool,
-    /// How events are written to stderr.
-    pub log: LineStyle,
 }
 
 /// What a donor did in its life.
@@ -137,7 +135,7 @@ impl Donor {
         let unix = config.unix.iter().map(|path| listen_unix(path.clone()));
         let shm = config.shm.iter().map(|name| listen_shm(name.clone()));
         let listeners = tcp.chain(unix).chain(shm).collect::<Result<Vec<_>, _>>()?;
-        let journal = Arc::new(Journal::new(config.log));
+        let journal = Arc::new(Journal::default());
         let note = |text: String| journal.tell(&Event::Note(text));
         let mut is_locked = false;
         if config.protect {
@@ -184,12 +182,6 @@ impl Donor {
     pub fn standing(&self) -> impl Fn() -> Standing + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move || shared.registry.standing()
-    }
-
-    /// Writes something about the donor down, as it does with events.
-    pub fn note(&self) -> impl Fn(String) + Send + use<> {
-        let shared = Arc::clone(&self.shared);
-        move |text| shared.journal.tell(&Event::Note(text))
     }
 
     /// How it stands, for whoever holds the answer while it serves.
@@ -278,11 +270,8 @@ impl Donor {
         shared.registry.begin_to_end();
         let (runs, connections) = (shared.registry.run_count(), shared.connections.count());
         if connections > 0 && !self.drain.is_zero() {
-            shared.journal.tell(&Event::Note(format!(
-                "it is told to end: nobody new is let in, and it waits up to {} s for {runs} runs and \
-                 {connections} connections to end; a second signal ends it at once",
-                self.drain.as_secs_f64()
-            )));
+            let (runs, connections) = (runs as u64, connections as u64);
+            shared.journal.tell(&Event::Ending { runs, connections, drain: self.drain });
         }
         self.drain
     }

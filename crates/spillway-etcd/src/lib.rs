@@ -26,7 +26,7 @@ pub mod run_registration;
 mod watch;
 
 pub use directory::{EtcdDirectory, open};
-pub use registrar::Registrar;
+pub use registrar::{Registrar, RegistrarNews};
 
 use serde::{Deserialize, Serialize};
 use spillway_store::membership::Member;

@@ -23,8 +23,19 @@ pub struct Registrar {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Somebody who is told what happens, in words.
-type Tell = Box<dyn Fn(String) + Send>;
+/// What there is to tell of a registration.
+#[derive(Clone, Copy, Debug)]
+pub struct RegistrarNews<'a> {
+    /// The pool that it is about.
+    pub pool: &'a str,
+    /// Why the donor is not registered, where it is not.
+    pub failure: Option<&'a str>,
+    /// The same as a sentence.
+    pub text: &'a str,
+}
+
+/// Somebody who is told what happens.
+type Tell = Box<dyn Fn(RegistrarNews<'_>) + Send>;
 
 /// The thread's own part.
 struct Registering {
@@ -46,7 +57,7 @@ impl Registrar {
     pub fn start(
         pool: &EtcdPool,
         donor: impl Fn() -> Member + Send + 'static,
-        tell: impl Fn(String) + Send + 'static,
+        tell: impl Fn(RegistrarNews<'_>) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let mut registering = Registering {
@@ -124,7 +135,8 @@ impl Registering {
             return;
         }
         let pool = &self.pool;
-        (self.tell)(match outcome {
+        let failure = outcome.as_ref().err().map(ToString::to_string);
+        let text = match outcome {
             Ok(()) => {
                 let address = self.registered.as_ref().map_or("", |(_, own)| own.address.as_str());
                 let again = if lost { " again: etcd no longer knew of it" } else { "" };
@@ -133,6 +145,7 @@ impl Registering {
             Err(error) => format!(
                 "not registered in {pool}: {error}; it serves on, keeps what it holds, and goes on trying"
             ),
-        });
+        };
+        (self.tell)(RegistrarNews { pool: &pool.to_string(), failure: failure.as_deref(), text: &text });
     }
 }

@@ -31,7 +31,7 @@ use crate::run::known_sites::KnownSites;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::{Block, FaultMode};
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
-use crate::run::store_health;
+use crate::run::store_health::{self, Voice};
 use crate::run::tape_log::TapeLog;
 use crate::run::trace_ring::{RingSink, TraceRing};
 use crate::seal::sealing::Sealing;
@@ -498,7 +498,8 @@ fn open_stores(
         let (fd, spill) = (next(has_fd)?, next(has_spill)?);
         let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new(), spill };
         let store = spec.open(parts, token)?;
-        store.listen(store_health::listener(RunOfProcess(run), index, message::to_program));
+        let voice = Voice::Program { entry: welcome.entry, say: message::to_program };
+        store.listen(store_health::listener(RunOfProcess(run), index, voice));
         let sealing =
             settings.seal.covers(&spec).then(|| sealing.clone().ok_or(AttachError::NoKey)).transpose()?;
         stores.push(OpenStore { store, range, sealing });

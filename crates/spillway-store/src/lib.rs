@@ -14,6 +14,7 @@ mod file;
 pub mod membership;
 mod memory;
 pub mod nbd;
+mod notice;
 mod open;
 mod pool;
 mod posted;
@@ -24,6 +25,7 @@ pub mod spec;
 pub mod testing;
 
 pub use error::StoreError;
+pub use notice::{Notice, NoticeKind, Tell};
 pub use spec::{Claim, Patience, SharedParts, SpecError, StoreSpec};
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -180,7 +182,7 @@ pub trait Store: Send + Sync {
 
     /// In the run's supervisor: looks after the store from now on, with threads of its own, and has what
     /// happens told. `held` is [`SharedParts::held`].
-    fn supervise(&self, _held: Vec<OwnedFd>, _tell: fn(&str)) {}
+    fn supervise(&self, _held: Vec<OwnedFd>, _tell: Tell) {}
 
     /// Ends [`Self::supervise`]: its threads begin nothing any more, and it gives back what it was given, or
     /// what stands for it by now.

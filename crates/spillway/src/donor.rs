@@ -16,9 +16,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spillway_core::size::Size;
-use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
 use spillway_donor::{Config, Donor, DonorError, Summary};
+use spillway_events::catalogue::donor_command as told;
 use spillway_snapshot::directory::Of;
 use spillway_snapshot::reader::{self, ReadError};
 use spillway_snapshot::snapshot::Body;
@@ -29,6 +29,7 @@ use spillway_tls::making::{self, Wish};
 
 use self::registering::Wishes;
 use crate::columns::for_terminal;
+use crate::log::LogArgs;
 use crate::watch::donor_snapshot::{DonorSubject, donor_of};
 use crate::watch::endpoint::{Endpoint, Place};
 use crate::watch::teller::{Teller, Telling};
@@ -135,7 +136,9 @@ pub struct DonorArgs {
     /// Tell metrics to Prometheus there: ADDR:PORT, :PORT (of this machine alone) or unix:PATH
     #[arg(long, value_name = "WHERE")]
     metrics: Option<Place>,
-    /// Print lines as JSON
+    #[command(flatten)]
+    log: LogArgs,
+    /// Print lines as JSON, those of --log too
     #[arg(long)]
     json: bool,
 }
@@ -242,12 +245,27 @@ pub fn run(args: DonorArgs) -> ExitCode {
         Some(DonorCommand::Certificates { directory, host, client, days }) => {
             certificates(directory, host, client, *days)
         }
-        None => serve(&args),
+        None => return lend(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::exit::complain(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Serves until the end, which is an event where it comes to nothing.
+fn lend(args: &DonorArgs) -> ExitCode {
+    if let Err(error) = args.log.begin(args.json) {
+        crate::exit::complain(format!("donor: {error}"));
+        return ExitCode::FAILURE;
+    }
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            told::cannot_start(&error);
             ExitCode::FAILURE
         }
     }
@@ -273,7 +291,6 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
         limits: Limits { connections_per_client, ..limits },
         force: args.force,
         protect: true,
-        log: if args.json { LineStyle::Json } else { LineStyle::Text },
     };
     // Before the ready line, so that whoever waits for it may stop the donor.
     let (stop, hung_up) = signals()
@@ -315,10 +332,12 @@ fn certificates(directory: &Path, hosts: &[String], client: &str, days: u16) -> 
 /// It lends all the same where nobody can look at it.
 fn begin_to_tell(donor: &Donor, metrics: Option<Endpoint>) -> Option<Teller> {
     let unseen = |reason: &dyn std::fmt::Display| {
-        crate::exit::complain(format!("donor: it cannot be asked how it stands: {reason}"));
+        let reason = reason.to_string();
+        told::unseen(&format!("donor: it cannot be asked how it stands: {reason}"), &reason);
     };
     if let Some(endpoint) = &metrics {
-        crate::exit::complain(format!("donor: metrics are told at {}", endpoint.url("/metrics")));
+        let url = endpoint.url("/metrics");
+        told::metrics_told(&format!("donor: metrics are told at {url}"), &url);
     }
     let subject = Box::new(DonorSubject(donor.status()));
     match Teller::start(Telling { of: Of::Donor, subject, metrics }) {

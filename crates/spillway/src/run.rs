@@ -17,6 +17,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
+use spillway_events::catalogue::run as told;
 use spillway_pager::run::program::{self, Program};
 use spillway_pager::run::report::Report;
 use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Seal, Settings};
@@ -33,6 +34,8 @@ use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
 use crate::local_limit::LocalLimit;
+use crate::log::LogArgs;
+use crate::run_events::{self, RunEvents};
 use crate::run_recorder::Recording;
 use crate::run_stores::{Statistics, StoresSeen};
 use crate::tapes::Shelf;
@@ -146,6 +149,8 @@ pub struct RunArgs {
     /// unix:PATH
     #[arg(long, value_name = "WHERE")]
     pub metrics: Option<Place>,
+    #[command(flatten)]
+    pub log: LogArgs,
     /// Print the summary to stderr as JSON
     #[arg(long)]
     pub json: bool,
@@ -228,10 +233,14 @@ impl AskedSeal {
 
 /// Runs the program, and ends as it does.
 pub fn run(args: RunArgs) -> ExitCode {
+    if let Err(error) = args.log.begin(false) {
+        complain(format!("run: {error}"));
+        return ExitCode::from(exit::CANNOT_START);
+    }
     match start(&args) {
         Ok(started) => started.supervise(&args),
         Err((status, text)) => {
-            complain(text);
+            told::cannot_start(&text, status.into());
             ExitCode::from(status)
         }
     }
@@ -246,6 +255,8 @@ struct Started {
     teller: Option<Teller>,
     /// Absent where the kernel does not map the run's state once more.
     stores: Option<StoresSeen>,
+    /// Absent where they are told as text.
+    events: Option<RunEvents>,
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
@@ -270,12 +281,14 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         .ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
     let program = locate(&args.program[0])?;
     if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
-        complain(format!("{} runs unmanaged: {reason}", program.display()));
+        let name = program.display().to_string();
+        told::unmanaged(&format!("{name} runs unmanaged: {reason}"), &name, &reason.to_string());
     }
     let asked = args.fault_mode.map_or_else(AskedMode::of_environment, Ok)?;
     let (fault_mode, fault_mode_reason) = FaultMode::choose(asked.by_name(), &args.store);
     if args.fault_mode == Some(AskedMode::Inline) && fault_mode == FaultMode::Thread {
-        complain(format!("--fault-mode inline: faults are served by threads, for {fault_mode_reason}"));
+        let text = format!("--fault-mode inline: faults are served by threads, for {fault_mode_reason}");
+        told::not_inline(&text, &fault_mode_reason);
     }
     let settings = Settings {
         local_bytes,
@@ -300,9 +313,9 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let mut supervisor =
         Supervisor::with_stores(settings, token, args.allow_missing_stores).map_err(refuse)?;
     for notice in supervisor.notices() {
-        complain(format!("run: {notice}"));
+        told::notice(&format!("run: {notice}"));
     }
-    supervisor.watch_stores(|line| complain(line)).map_err(refuse)?;
+    supervisor.watch_stores(run_events::hear).map_err(refuse)?;
     let recording = args.record.as_deref().map(|path| begin_recording(path, &mut supervisor)).transpose()?;
     if let Some(directory) = &args.tape {
         supervisor.keep_tapes(Box::new(Shelf::new(directory, local_bytes)));
@@ -322,7 +335,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     CHILD_PID.store(child.id() as i32, Ordering::Release);
     let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);
     let stores = supervisor.view().ok().map(StoresSeen::new);
-    Ok(Started { supervisor, child, at, recording, teller, stores })
+    let events = args.log.is_json().then(|| RunEvents::begin(supervisor.settings(), child.id()));
+    Ok(Started { supervisor, child, at, recording, teller, stores, events })
 }
 
 /// The run goes on where nobody can look at it.
@@ -334,18 +348,21 @@ fn begin_to_tell(
     metrics: Option<Endpoint>,
 ) -> Option<Teller> {
     if let (Some(endpoint), true) = (&metrics, std::io::stderr().is_terminal()) {
-        complain(format!("run: metrics are told at {}", endpoint.url("/metrics")));
+        let url = endpoint.url("/metrics");
+        told::metrics_told(&format!("run: metrics are told at {url}"), &url);
     }
-    let view =
-        supervisor.view().map_err(|error| complain(format!("run: 'spillway top' cannot see it: {error}")));
+    let view = supervisor.view().map_err(|error| unseen(&error));
     let program = run_snapshot::Program { command: command_of(args), pid, began };
     let subject = Box::new(run_snapshot::RunSubject::new(view.ok()?, program));
     start_teller(Telling { of: Of::Run, subject, metrics })
 }
 
+fn unseen(reason: &dyn std::fmt::Display) {
+    let reason = reason.to_string();
+    told::unseen(&format!("run: 'spillway top' cannot see it: {reason}"), &reason);
+}
+
 fn start_teller(telling: Telling) -> Option<Teller> {
-    let unseen =
-        |reason: &dyn std::fmt::Display| complain(format!("run: 'spillway top' cannot see it: {reason}"));
     match Teller::start(telling) {
         Ok((teller, failure)) => {
             failure.iter().for_each(|failure| unseen(failure));
@@ -426,7 +443,13 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                     let busy = busy.clone();
                     std::thread::spawn(move || {
                         let takes_turns = || busy.takes_turns();
-                        ending::see_to(pid, signal, || busy.is_busy(), takes_turns, || complain(HUNG));
+                        ending::see_to(
+                            pid,
+                            signal,
+                            || busy.is_busy(),
+                            takes_turns,
+                            || told::program_hangs(HUNG),
+                        );
                     });
                 }
             }
@@ -443,16 +466,18 @@ impl Started {
         let status = match self.wait() {
             Ok(status) => status,
             Err(error) => {
-                complain(format!("run: cannot wait for the program: {error}"));
+                let reason = error.to_string();
+                told::wait_failed(&format!("run: cannot wait for the program: {reason}"), &reason);
                 return ExitCode::from(exit::CANNOT_START);
             }
         };
         if status.core_dumped()
             && self.supervisor.run().counter(Counter::PagesWrittenBack).load(Ordering::Relaxed) > 0
         {
-            complain(CORE_DUMP);
+            told::core_dump_incomplete(CORE_DUMP);
         }
         self.supervisor.end_tape(self.child.id());
+        self.look(true);
         self.report(args, status);
         if let Some(recording) = self.recording.take() {
             recording.end();
@@ -484,11 +509,19 @@ impl Started {
         loop {
             self.supervisor.serve(ended.as_fd());
             self.stores.iter_mut().for_each(StoresSeen::look);
+            self.look(false);
             if let Some(status) = self.child.try_wait()? {
                 // Hears that the program's own connection has ended.
                 self.supervisor.serve(ended.as_fd());
                 return Ok(status);
             }
+        }
+    }
+
+    /// Tells what is new in the run.
+    fn look(&mut self, is_last: bool) {
+        if let Some(events) = &mut self.events {
+            events.look(self.supervisor.run(), self.supervisor.settings(), is_last);
         }
     }
 
@@ -500,11 +533,17 @@ impl Started {
         let stores = self.stores.take().map(StoresSeen::told).unwrap_or_default();
         let statistics = Statistics { report, stores };
         let json = serde_json::to_string(&statistics).unwrap_or_default();
+        told::ended(
+            &format!("run: the program has ended after {wall_s:.1} s, with status {exit_status}"),
+            exit_status.cast_unsigned().into(),
+            wall_s,
+        );
         if let Some(path) = &args.stats
             && let Err(error) = whole_file::write(path, format!("{json}\n"))
         {
-            let path = path.display();
-            complain(format!("run: --stats {path}: {error}; make room there, or have --json print them"));
+            let (file, reason) = (path.display().to_string(), error.to_string());
+            let text = format!("run: --stats {file}: {reason}; make room there, or have --json print them");
+            told::stats_unwritten(&text, &file, &reason);
         }
         let mut stderr = std::io::stderr();
         let text =
@@ -530,6 +569,8 @@ impl Started {
         let _teller = telling.and_then(start_teller);
         while self.supervisor.has_processes() {
             self.supervisor.serve(reader.as_fd());
+            self.look(false);
         }
+        self.look(true);
     }
 }

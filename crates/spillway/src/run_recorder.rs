@@ -1,21 +1,25 @@
 //! `spillway run --record`: a thread takes what the pagers write down out of their rings, and writes it to
 //! files.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use spillway_events::catalogue::run as told;
 use spillway_lab::trace::TraceError;
 use spillway_lab::trace::faults::{End, FaultTraceWriter};
 use spillway_pager::run::supervisor::Recorder;
 use spillway_pager::run::trace_ring::TraceRing;
 
-use crate::exit::complain;
-
 /// How often the rings are emptied.
 const PAUSE: Duration = Duration::from_millis(5);
+
+fn complain(text: impl Display) {
+    told::recording(&text.to_string());
+}
 
 enum Message {
     Begin(TraceRing),

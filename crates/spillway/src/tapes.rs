@@ -3,6 +3,7 @@
 //! Whatever is wrong with the directory or a tape costs a line on stderr, and no program.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -10,14 +11,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use spillway_core::size::Size;
+use spillway_events::catalogue::run as told;
 use spillway_pager::run::state::{Counter, RunState};
 use spillway_pager::run::supervisor::{TapeKeeper, TapeParts};
 use spillway_pager::run::tape_log::{TapeCounter, TapeLog};
 use spillway_policy::tape::{Score, Tape};
 use spillway_sys::sealed_memory::SealedMemory;
 use twox_hash::XxHash3_128;
-
-use crate::exit::complain;
 
 /// A program that fetched less often than this has no tape: there is nothing to gain.
 const LEAST_RUNS: usize = 256;
@@ -27,6 +27,10 @@ const LEAST_COUNTED: u64 = 256;
 const MOST_BYTES: u64 = 64 << 20;
 /// Characters of a program's name in that of its tape.
 const NAME_CHARS: usize = 40;
+
+fn complain(text: impl Display) {
+    told::tape(&text.to_string());
+}
 
 /// A directory of tapes.
 pub struct Shelf {

@@ -8,12 +8,14 @@ use std::process::{Child, Command, ExitCode};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use signal_hook::consts::signal as signals;
 use spillway_core::size::Size;
+use spillway_events::catalogue::tier as told;
 use spillway_marker::wire::SOCKET_VARIABLE;
 use spillway_report::whole_file;
 use spillway_sys::{machine, process};
@@ -29,8 +31,10 @@ use spillway_tier::status::Request;
 
 use crate::columns::for_terminal;
 use crate::exit::{self, Refusal, complain};
+use crate::log::LogArgs;
 use crate::run::preload;
 use crate::tier_described::describe;
+use crate::tier_events::TierEvents;
 use crate::watch::endpoint::{Endpoint, Place};
 use crate::watch::http::{self, Content, OPEN_METRICS};
 use crate::watch::tier_metrics;
@@ -130,6 +134,8 @@ pub struct TierArgs {
     /// Write the last status to this file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
     /// A program to run and manage, with what it starts
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -172,12 +178,19 @@ fn refuse(error: impl std::fmt::Display) -> Refusal {
 
 /// Runs the daemon, or asks one for its status.
 pub fn run(args: TierArgs) -> ExitCode {
-    let ended = match &args.command {
-        Some(TierCommand::Status(status)) => print_status(status),
-        None => manage(&args),
+    let refused = match &args.command {
+        Some(TierCommand::Status(status)) => print_status(status).map_err(|refusal| (refusal, false)),
+        None => match args.log.begin(false) {
+            Ok(()) => manage(&args).map_err(|refusal| (refusal, true)),
+            Err(error) => Err((refuse(error), false)),
+        },
     };
-    ended.unwrap_or_else(|(status, text)| {
-        complain(text);
+    refused.unwrap_or_else(|((status, text), is_event)| {
+        if is_event {
+            told::cannot_start(&text, status.into())
+        } else {
+            complain(text)
+        }
         ExitCode::from(status)
     })
 }
@@ -299,7 +312,10 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
     let managed = started.and_then(|mut daemon| {
         daemon.migrate_by(markers, why);
         announce(&daemon);
-        let managed = serve(&mut daemon, &mut service, metrics.as_ref(), &signal, program.as_mut());
+        let mut events = args.log.is_json().then(TierEvents::default);
+        let managed =
+            serve(&mut daemon, &mut service, metrics.as_ref(), &signal, program.as_mut(), &mut events);
+        events.iter_mut().for_each(|events| events.look(&daemon.status(), Instant::now(), true));
         write_stats(args, &daemon);
         managed
     });
@@ -316,7 +332,8 @@ fn open_service(args: &TierArgs) -> Result<(Service, Option<Endpoint>), Refusal>
     let listener = metrics.as_ref().map(Endpoint::listener).transpose().map_err(|error| unable(&error))?;
     let service = Service::open_beside(&args.state, listener.into_iter().collect()).map_err(refuse)?;
     if let Some(endpoint) = &metrics {
-        complain(format!("tier: metrics are told at {}", endpoint.url("/metrics")));
+        let url = endpoint.url("/metrics");
+        told::metrics_told(&format!("tier: metrics are told at {url}"), &url);
     }
     Ok((service, metrics))
 }
@@ -325,7 +342,11 @@ fn open_service(args: &TierArgs) -> Result<(Service, Option<Endpoint>), Refusal>
 fn settle_kernel(args: &TierArgs, config: &Config) -> Result<KernelSettings, Refusal> {
     let (mut settings, restored) = KernelSettings::open(&args.state.join(JOURNAL)).map_err(refuse)?;
     for path in restored {
-        complain(format!("tier: {}: put back as it was before a daemon that was killed", path.display()));
+        let path = path.display().to_string();
+        told::setting_restored(
+            &format!("tier: {path}: put back as it was before a daemon that was killed"),
+            &path,
+        );
     }
     if config.pause_kernel {
         settings::pause_kernel(Path::new("/"), &mut settings).map_err(refuse)?;
@@ -340,9 +361,14 @@ fn serve(
     metrics: Option<&Endpoint>,
     signal: &AtomicUsize,
     mut program: Option<&mut Child>,
+    events: &mut Option<TierEvents>,
 ) -> Result<(), Refusal> {
     while signal.load(Ordering::Acquire) == 0 {
         let Some(wait) = daemon.turn().map_err(refuse)? else { return Ok(()) };
+        let now = Instant::now();
+        if let Some(events) = events.as_mut().filter(|events| events.is_due(now)) {
+            events.look(&daemon.status(), now, false);
+        }
         let mut tell = |received: &[u8], is_full: bool| {
             let hosts = metrics.map_or(&[][..], Endpoint::host_names);
             http::answer(received, is_full, hosts, &["/metrics"], |_| Content {
@@ -373,7 +399,8 @@ fn end_with(mut program: Child, signal: usize) -> ExitCode {
             ExitCode::from(status.code().unwrap_or(exit::CANNOT_START.into()) as u8)
         }
         Err(error) => {
-            complain(format!("tier: cannot wait for the program: {error}"));
+            let reason = error.to_string();
+            told::wait_failed(&format!("tier: cannot wait for the program: {reason}"), &reason);
             ExitCode::from(exit::CANNOT_START)
         }
     }
@@ -396,7 +423,9 @@ fn write_stats(args: &TierArgs, daemon: &Daemon) {
     let Some(path) = &args.stats else { return };
     let json = serde_json::to_string_pretty(&daemon.status()).unwrap_or_default();
     if let Err(error) = whole_file::write(path, format!("{json}\n")) {
-        complain(format!("tier: --stats {}: {error}; name a file that can be written", path.display()));
+        let (file, reason) = (path.display().to_string(), error.to_string());
+        let text = format!("tier: --stats {file}: {reason}; name a file that can be written");
+        told::stats_unwritten(&text, &file, &reason);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What runs is shown in a browser, by `spillway dashboard`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod donor_common;
 mod support;
 
 use std::io::{Read, Write};
@@ -9,10 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use donor_common::Donor;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::MIB;
-use support::child::{PATIENCE, Running, until};
+use support::child::{PATIENCE, Running, free_port, until};
 use support::launch::Launch;
 use support::tools::{c_program, python, source, tool};
 
@@ -147,6 +149,81 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
     end(board);
 }
 
+/// A pool of two donors, of which one dies while somebody looks.
+#[test]
+fn a_pool_has_a_card_with_its_donors_and_what_runs_have_there() {
+    let donors = [(); 2].map(|()| Donor::start("64M", &[]));
+    let names = donors.each_ref().map(Donor::tcp).join(",");
+    let launch = Launch::limited(8 * MIB, &format!("pool:{names}?size=48M&domain=a,b"));
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
+    watched.running.expect("ready");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(["dashboard", "--listen", "127.0.0.1:0", "--pool", &names]);
+    let mut board = Running::start(&mut command);
+    board.expect("http://127.0.0.1:");
+    let port = port_of(&board);
+    let pool = || {
+        let told: Value = serde_json::from_str(&get(port, "/pool.json").1).unwrap();
+        assert_eq!((told.as_array().unwrap().len(), &told[0]["pool"]), (1, &names.as_str().into()), "{told}");
+        told[0].clone()
+    };
+    let states = || {
+        let pool = pool();
+        pool["donors"].as_array().unwrap().iter().map(|donor| donor["state"].clone()).collect::<Vec<_>>()
+    };
+    until(PATIENCE, "the donors", || (states() == ["up", "up"]).then_some(()));
+    let pool_seen = pool();
+    for donor in pool_seen["donors"].as_array().unwrap() {
+        let run = &donor["each_run"][0];
+        assert!(run["held_bytes"].as_u64() > Some(16 * MIB) && run["is_lost"] == false, "{pool_seen}");
+    }
+    let (dom, log) = shown(port);
+    let sum = "2 of 2 donors are up; 128M lent: ";
+    for text in [
+        &format!("Pool {names}"),
+        sum,
+        "<td>up</td>",
+        "<td>connected</td>",
+        &format!("<td>{}</td>", donors[0].tcp()),
+    ] {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    assert!(!log.contains(":CONSOLE"), "{log}");
+    for (name, scheme) in [("light", 1), ("dark", 0)] {
+        let file = launch.work().join(format!("pool-{name}.png"));
+        picture(port, scheme, &file);
+        assert!(shown_by(&file)["colours"].as_u64() > Some(50), "{name}");
+    }
+    donors[0].signal(Signal::KILL);
+    until(PATIENCE, "one to be away", || (states() == ["away", "up"]).then_some(()));
+    let (dom, _) = shown(port);
+    for text in ["1 of 2 donors are up", "class=\"unwell\">away</td>", "colspan=\"9\""] {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
+    end(board);
+}
+
+/// A pool that nobody answers for says why, and a name that is none is refused.
+#[test]
+fn a_pool_without_etcd_says_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    let pool = format!("etcd://127.0.0.1:{}/lab", free_port());
+    let mut board = Running::start(command.args(["dashboard", "--listen", "127.0.0.1:0", "--pool", &pool]));
+    board.expect("http://127.0.0.1:");
+    let port = port_of(&board);
+    until(PATIENCE, "the failure", || {
+        get(port, "/pool.json").1.contains("see that etcd runs there").then_some(())
+    });
+    let (dom, _) = shown(port);
+    assert!(dom.contains("see that etcd runs there"), "{dom}");
+    end(board);
+    let refused = Command::new(env!("CARGO_BIN_EXE_spillway")).args(["dashboard", "--pool", "a:1,"]).output();
+    let refused = refused.unwrap();
+    let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && complaint.contains("no HOST:PORT"), "{complaint}");
+}
+
 #[test]
 fn the_tier_daemon_has_a_card() {
     // In a place of its own for what is alive: another daemon of this machine is none of this test's.
@@ -185,6 +262,8 @@ fn only_its_paths_are_told_to_who_calls_this_machine_by_its_name_and_nothing_can
     let status = |request: &str| ask(port, request).0.lines().next().unwrap().to_owned();
     for (request, expected) in [
         ("GET /rows.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        ("GET /pool.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        ("POST /pool.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405"),
         ("GET /etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
         ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
         ("POST /rows.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405"),

@@ -44,6 +44,7 @@ crates_without_circles!(
     spillway_tls,
     spillway_store,
     spillway_etcd,
+    spillway_events,
     spillway_donor,
     spillway_marker,
     spillway_pager,

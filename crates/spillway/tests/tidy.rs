@@ -50,6 +50,7 @@ tidy_crates!(
     spillway_tls,
     spillway_store,
     spillway_etcd,
+    spillway_events,
     spillway_donor,
     spillway_marker,
     spillway_pager,

@@ -7,7 +7,7 @@ const ME: Peer = Peer::User(1);
 fn registry_with(grace: Duration, per_run: Option<Size>) -> Arc<Registry> {
     let terms = Terms { grace, per_run, per_client: None, limits: Limits::of(64) };
     let pool = Arc::new(FramePool::new(16).unwrap());
-    Registry::new(pool, 16 * 4096, terms, Arc::new(Journal::new(Default::default())))
+    Registry::new(pool, 16 * 4096, terms, Arc::<Journal>::default())
 }
 
 fn registry(grace: Duration) -> Arc<Registry> {
@@ -133,7 +133,7 @@ fn one_client_holds_no_more_than_its_share_by_promises_and_named_exports() {
         limits: Limits::of(64),
     };
     let pool = Arc::new(FramePool::new(16).unwrap());
-    let registry = Registry::new(pool, 16 * 4096, terms, Arc::new(Journal::new(Default::default())));
+    let registry = Registry::new(pool, 16 * 4096, terms, Arc::<Journal>::default());
     let first = registry.open("", &run("one", 4), ME).unwrap();
     let text = registry.open("", &run("two", 4), ME).unwrap_err().to_string();
     assert!(text.starts_with("8.0 KiB of the 24.0 KiB that one client may have"), "{text}");

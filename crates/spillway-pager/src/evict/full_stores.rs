@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use spillway_store::StoreError;
+use spillway_store::{Notice, NoticeKind, StoreError};
 
 use crate::kernel::Kernel;
 use crate::process::worker::Worker;
@@ -31,7 +31,12 @@ impl<K: Kernel> Worker<K> {
                 }
                 StoreError::Gone { .. } | StoreError::Unusable { .. } => "what it held is lost",
             };
-            K::tell(&format!("{error}; what cannot be stored stays local, and {stored}"));
+            let reason = error.to_string();
+            let text = format!("{reason}; what cannot be stored stays local, and {stored}");
+            self.tell(&match &error {
+                StoreError::Full { store } => Notice::new(NoticeKind::StoreFull, &text).about(store),
+                _ => Notice::new(NoticeKind::StoreFailed, &text).because(&reason),
+            });
         }
         *self.engine.last_store_error() = Some(error);
     }
@@ -78,10 +83,9 @@ impl<K: Kernel> Worker<K> {
         if let Some(last) = self.at.stores.last()
             && self.at.run.first_time(WARNED_STORE_CROWDED)
         {
-            K::tell(&format!(
-                "store {} is 90% full: give it a larger size, or name a further --store",
-                last.store.uri()
-            ));
+            let store = last.store.uri();
+            let text = format!("store {store} is 90% full: give it a larger size, or name a further --store");
+            self.tell(&Notice::new(NoticeKind::StoreNearlyFull, &text).about(store));
         }
     }
 

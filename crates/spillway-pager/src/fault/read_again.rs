@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use spillway_store::{ReadRequest, StoreError};
+use spillway_store::{Notice, NoticeKind, ReadRequest, StoreError};
 
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::PageError;
@@ -72,7 +72,9 @@ impl<K: Kernel> Worker<K> {
 
     fn tell_read_again(&self, error: &PageError) {
         if self.at.run.first_time(WARNED_READ_AGAIN) {
-            K::tell(&format!("{error}; it is asked again (pages_read_again in --stats counts how often)"));
+            let reason = error.to_string();
+            let text = format!("{reason}; it is asked again (pages_read_again in --stats counts how often)");
+            self.tell(&Notice::new(NoticeKind::PageReadAgain, &text).because(&reason));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use spillway_core::page_word::{PageInfo, PageState, PageWord};
 use spillway_core::transitions::{Service, re_referenced, service};
 use spillway_policy::fault_trace::{self, Event, Served};
+use spillway_store::{Notice, NoticeKind};
 use spillway_sys::uffd::Fault;
 
 use crate::fault::access::Access;
@@ -183,7 +184,9 @@ impl<K: Kernel> Worker<K> {
     /// Answers a page's faults with SIGBUS, and says why.
     pub(crate) fn refuse(&mut self, page_number: u64, error: &PageError) {
         let address = address_of(page_number);
-        K::tell(&format!("page at {address:#x} cannot be had, so the program gets SIGBUS: {error}"));
+        let reason = error.to_string();
+        let text = format!("page at {address:#x} cannot be had, so the program gets SIGBUS: {reason}");
+        self.tell(&Notice::new(NoticeKind::PageRefused, &text).because(&reason).number(address as u64));
         self.poison(page_number);
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageWord};
-use spillway_store::{Lane, StoreError};
+use spillway_store::{Lane, Notice, StoreError};
 use spillway_sys::ranges::BounceRange;
 
 use crate::kernel::{Kernel, planted};
@@ -109,6 +109,12 @@ impl FetchedPages {
 }
 
 impl<K: Kernel> Worker<K> {
+    /// Says something to the user, and has the supervisor know it.
+    pub(crate) fn tell(&self, notice: &Notice<'_>) {
+        self.at.run.note(self.at.entry, notice);
+        K::tell(notice.text);
+    }
+
     /// A worker with lanes of its own.
     ///
     /// # Errors

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spillway_store::claim::{self, Claimant, Claimed};
-use spillway_store::{Claim, Lane, SharedParts, Store, StoreError, StoreSpec};
+use spillway_store::{Claim, Lane, SharedParts, Store, StoreError, StoreSpec, Tell};
 
 use crate::run::state::{RunState, slot_ranges};
-use crate::run::store_health;
+use crate::run::store_health::{self, Voice};
 use crate::run::store_watch::{StoreWatch, Watched};
 
 /// The stores of a run, in the order of its settings.
@@ -17,7 +17,7 @@ pub(crate) struct OwnStores {
     stores: Vec<Opened>,
     watch: StoreWatch,
     /// Who is told, once stores are looked after.
-    tell: Option<fn(&str)>,
+    tell: Option<Tell>,
 }
 
 /// A store, as the supervisor has it open.
@@ -47,7 +47,7 @@ impl Opened {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn supervise(&self, tell: fn(&str)) {
+    fn supervise(&self, tell: Tell) {
         if let Some(store) = &self.store {
             store.supervise(std::mem::take(&mut *self.held()), tell);
         }
@@ -125,12 +125,12 @@ impl OwnStores {
     }
 
     /// Looks after them from now on, and has what happens to them told.
-    pub(crate) fn watch(&mut self, run: RunState, tell: fn(&str)) {
+    pub(crate) fn watch(&mut self, run: RunState, tell: Tell) {
         let run = Arc::new(run);
         let mut watched = Vec::new();
         for (index, Opened { spec, store, claim, .. }) in self.stores.iter().enumerate() {
             let Some(store) = store else { continue };
-            store.listen(store_health::listener(SharedRun(Arc::clone(&run)), index, tell));
+            store.listen(store_health::listener(SharedRun(Arc::clone(&run)), index, Voice::Supervisor(tell)));
             if !matches!(spec, StoreSpec::Nbd { .. } | StoreSpec::NbdUnix { .. }) {
                 continue;
             }

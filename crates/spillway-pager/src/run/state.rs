@@ -4,7 +4,6 @@
 //! Every word is an atomic and no lock lies here, so a process that is killed at any moment blocks nobody;
 //! the supervisor gives back what the dead process held.
 
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,19 +15,22 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::MAX_SLOTS;
 use spillway_core::seals::{SEAL_WORDS, SealTable};
 use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
+use spillway_store::Notice;
 use spillway_sys::shared_memory::SharedMemory;
 
 pub use crate::run::counter::{BLOCK_SIZES, Counter};
 use crate::run::heat::{HEAT_WORDS, HeatWords};
 use crate::run::known_sites::{self, KnownSites};
+use crate::run::noted::{NOTICE_WORDS, Notices};
 use crate::run::process_entry::{CHILD_LIMIT, EVICTOR_AT, PROCESS_WORDS};
 pub use crate::run::process_entry::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, Process};
 use crate::run::returns::{RETURN_WORDS, Returns};
 use crate::run::sites::{SITE_WORDS, Sites};
+pub use crate::run::slot_ranges::slot_ranges;
 use crate::run::stacks::{STACKS_WORDS, Stacks};
 use crate::run::store_counts::{MAX_STORES, STORE_WORDS, StoreCounts};
 
-const MAGIC: u64 = 0x5350_494C_4C57_4105;
+const MAGIC: u64 = 0x5350_494C_4C57_4106;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 80;
 /// A histogram of one process, and its largest latency.
@@ -53,6 +55,7 @@ struct Layout {
     heat: usize,
     sites: usize,
     stacks: usize,
+    notices: usize,
     slab_used: usize,
     references: usize,
     contents: usize,
@@ -77,7 +80,8 @@ impl Layout {
         let heat = returns + pages(RETURN_WORDS * 8);
         let sites = heat + pages(MAX_PROCESSES * HEAT_WORDS * 8);
         let stacks = sites + pages(SITE_WORDS * 8);
-        let slab_used = stacks + pages(STACKS_WORDS * 8);
+        let notices = stacks + pages(STACKS_WORDS * 8);
+        let slab_used = notices + pages(NOTICE_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
         let seals = contents + pages(slots * 16);
@@ -94,6 +98,7 @@ impl Layout {
             heat,
             sites,
             stacks,
+            notices,
             slab_used,
             references,
             contents,
@@ -362,6 +367,17 @@ impl RunState {
         Stacks(self.memory.atomics_u64(self.layout.stacks, STACKS_WORDS))
     }
 
+    /// What its programs' pagers have to tell.
+    #[must_use]
+    pub fn notices(&self) -> Notices<'_> {
+        Notices(self.memory.atomics_u64(self.layout.notices, NOTICE_WORDS))
+    }
+
+    /// Notes something of process `entry` there.
+    pub fn note(&self, entry: usize, notice: &Notice<'_>) {
+        self.notices().put(self.process(entry).pid(), notice);
+    }
+
     /// What all faults of the run took, in nanoseconds: the sum over its threads.
     #[must_use]
     pub fn fault_ns(&self) -> u64 {
@@ -474,21 +490,6 @@ impl RunState {
 
 const SLOTS_REAPED_AT_ONCE: usize = 4096;
 
-/// The slots of each store, in the order in which they are filled.
-#[must_use]
-pub fn slot_ranges(capacities: &[u32]) -> Vec<Range<u32>> {
-    let mut start: u32 = 0;
-    capacities
-        .iter()
-        .map(|&slots| {
-            // A store begins on a slab of its own, so that no slab lies on two stores.
-            let range = start..start.saturating_add(slots).min(MAX_SLOTS);
-            start = range.end.checked_next_multiple_of(SLAB_SLOTS).unwrap_or(MAX_SLOTS).min(MAX_SLOTS);
-            range
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -577,12 +578,6 @@ mod tests {
             run.slots().contents(1999).page_number.is_none()
                 && run.held(0).0.len() == 2000_usize.div_ceil(64)
         );
-    }
-
-    #[test]
-    fn stores_lie_one_behind_the_other() {
-        assert_eq!(slot_ranges(&[100, 512, 7]), [0..100, 512..1024, 1024..1031]);
-        assert_eq!(slot_ranges(&[u32::MAX, 5]), [0..MAX_SLOTS, MAX_SLOTS..MAX_SLOTS]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use spillway_store::{Event, Hear, Listener};
+use spillway_store::{Event, Hear, Listener, Notice, NoticeKind, Tell};
 
 use crate::run::state::{RunState, StoreNotes};
 
@@ -31,16 +31,26 @@ impl StoreNotes<'_> {
 struct Teller<R> {
     run: R,
     store: usize,
-    tell: fn(&str),
+    voice: Voice,
 }
 
-/// Has a process tell what happens to the store of this index, by `tell`.
-pub fn listener<R: AsRef<RunState> + Send + Sync + 'static>(
-    run: R,
-    store: usize,
-    tell: fn(&str),
-) -> Listener {
-    Arc::new(Teller { run, store, tell })
+/// By whom it is told.
+#[derive(Clone, Copy, Debug)]
+pub enum Voice {
+    /// A program's pager, which has the supervisor know it too.
+    Program {
+        /// The process's entry in the run's state.
+        entry: usize,
+        /// Says a line to the user.
+        say: fn(&str),
+    },
+    /// The supervisor of the run.
+    Supervisor(Tell),
+}
+
+/// Has a process tell what happens to the store of this index.
+pub fn listener<R: AsRef<RunState> + Send + Sync + 'static>(run: R, store: usize, voice: Voice) -> Listener {
+    Arc::new(Teller { run, store, voice })
 }
 
 fn now_ms() -> u64 {
@@ -59,6 +69,18 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs_f64().ceil() as u64
 }
 
+impl<R: AsRef<RunState>> Teller<R> {
+    fn tell(&self, notice: &Notice<'_>) {
+        match self.voice {
+            Voice::Program { entry, say } => {
+                self.run.as_ref().note(entry, notice);
+                say(notice.text);
+            }
+            Voice::Supervisor(tell) => tell(notice),
+        }
+    }
+}
+
 impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
     fn hear(&self, store: &str, event: Event<'_>) {
         let run = self.run.as_ref();
@@ -66,26 +88,30 @@ impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
         match event {
             Event::Answering => {
                 if notes.silent.load(Ordering::Relaxed) != 0 && notes.silent.swap(0, Ordering::Relaxed) != 0 {
-                    (self.tell)(&format!("store {store} answers again"));
+                    let text = format!("store {store} answers again");
+                    self.tell(&Notice::new(NoticeKind::StoreBack, &text).about(store));
                 }
             }
             Event::Waiting { reason, left } => {
                 if is_first(notes.told_ms, now_ms(), AGAIN_MS) {
                     notes.silent.store(1, Ordering::Relaxed);
                     let left_s = whole_seconds(left);
-                    (self.tell)(&format!(
+                    let text = format!(
                         "store {store}: {reason}; who needs its pages waits, and it is given up in {left_s} s"
-                    ));
+                    );
+                    let away = Notice::new(NoticeKind::StoreAway, &text).about(store).because(reason);
+                    self.tell(&away.number(left_s));
                 }
             }
             Event::Crowded { reason } => {
                 if notes.crowded.swap(1, Ordering::Relaxed) == 0 {
-                    (self.tell)(&format!(
+                    let text = format!(
                         "store {store} takes no further connection ({reason}): the run's threads take turns \
                          with those that they have, which is slower; let the server take one for each \
                          process of the run and two more, better four times as many \
                          (spillway donor --max-connections)",
-                    ));
+                    );
+                    self.tell(&Notice::new(NoticeKind::StoreCrowded, &text).about(store).because(reason));
                 }
             }
             Event::Starving => {
@@ -103,6 +129,7 @@ impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::noted::Reader;
     use std::sync::Mutex;
 
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -122,8 +149,11 @@ mod tests {
     #[test]
     fn one_process_tells_for_all_and_tells_the_end() {
         let (fd, first) = RunState::create(64, 64).unwrap();
-        let second = RunState::map(&fd).unwrap();
-        let processes = [listener(Shared(first), 0, tell), listener(Shared(second), 0, tell)];
+        let (second, third) = (RunState::map(&fd).unwrap(), RunState::map(&fd).unwrap());
+        let entry = first.claim_process(77).unwrap();
+        let supervisor = Voice::Supervisor(|notice| tell(notice.text));
+        let program = Voice::Program { entry, say: tell };
+        let processes = [listener(Shared(first), 0, program), listener(Shared(second), 0, supervisor)];
         let left = Duration::from_millis(58_100);
         for process in &processes {
             process.hear("nbd://a", Event::Answering);
@@ -142,5 +172,12 @@ mod tests {
         assert!(told[0].contains("no answer") && told[0].contains("given up in 59 s"), "{told:?}");
         assert_eq!(told[1], "store nbd://a answers again");
         assert!(told[2].contains("takes no further connection (closed)"), "{told:?}");
+        // The supervisor knows what the program has told, and what it told itself is not told twice.
+        let mut noted = Vec::new();
+        Reader::default().look(third.notices(), |one| noted.push(one.clone()));
+        let [away, crowded] = &noted[..] else { panic!("{noted:?}") };
+        assert_eq!((away.pid, away.notice().text), (77, told[0].as_str()));
+        assert_eq!((away.notice().about, away.notice().reason), ("nbd://a", "no answer"));
+        assert_eq!((away.notice().number, crowded.notice().kind), (59, NoticeKind::StoreCrowded));
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::claim::{Claimant, keep};
-use spillway_store::{Lane, ReadRequest, StoreError};
+use spillway_store::{Lane, Notice, NoticeKind, ReadRequest, StoreError, Tell};
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long [`StoreWatch::pause`] waits for a look that is under way.
@@ -33,7 +33,7 @@ pub(crate) struct StoreWatch {
 
 impl StoreWatch {
     /// Looks after these stores, with a thread for each, and tells what happens.
-    pub(crate) fn start(stores: Vec<Watched>, tell: fn(&str)) -> Self {
+    pub(crate) fn start(stores: Vec<Watched>, tell: Tell) -> Self {
         let mut watch = Self::default();
         for store in stores {
             let (is_over, at_work) = (Arc::clone(&watch.is_over), Arc::<Mutex<()>>::default());
@@ -63,7 +63,7 @@ impl Drop for StoreWatch {
     }
 }
 
-fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tell: fn(&str)) {
+fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tell: Tell) {
     let mut told = false;
     loop {
         std::thread::sleep(PERIOD);
@@ -75,14 +75,17 @@ fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tel
             Ok(None) => {}
             Ok(Some(Claimant { host, pid, .. })) if !told => {
                 told = true;
-                tell(&format!(
+                let text = format!(
                     "store {}: another run has taken the export (process {pid} on {host}), and both lose \
                      pages that the other overwrites: end one of them",
                     store.uri
-                ));
+                );
+                tell(&Notice::new(NoticeKind::StoreTaken, &text).about(&store.uri));
             }
             Err(error @ StoreError::Gone { .. }) => {
-                return tell(&format!("{error}; what it held is lost"));
+                let reason = error.to_string();
+                let text = format!("{reason}; what it held is lost");
+                return tell(&Notice::new(NoticeKind::StoreGone, &text).because(&reason));
             }
             // One answer is as good as another, as far as being there goes.
             Ok(Some(_)) | Err(_) => {}

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
 use rustix::process::{PidfdFlags, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
-use spillway_store::{SharedParts, StoreError, StoreSpec};
+use spillway_store::{SharedParts, StoreError, StoreSpec, Tell};
 use thiserror::Error;
 
 use crate::run::own_stores::{self, OwnStores};
@@ -199,7 +199,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// Where the kernel gives no second view of the run's state.
-    pub fn watch_stores(&mut self, tell: fn(&str)) -> Result<(), SupervisorError> {
+    pub fn watch_stores(&mut self, tell: Tell) -> Result<(), SupervisorError> {
         let run = RunState::map(&self.run_fd);
         let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
         self.stores.watch(run, tell);

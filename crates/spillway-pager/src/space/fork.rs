@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::transitions::{Service, service};
+use spillway_store::{Notice, NoticeKind};
 
 use crate::fault::access::Access;
 use crate::kernel::{ForkAdvice, Kernel, planted};
@@ -136,7 +137,9 @@ impl<K: Kernel> Worker<K> {
             // Before the child is charged, which gets them too.
             let stacks_are_local = uses.ranges().try_for_each(|range| self.make_local(&range));
             if let Err(Failure::Refused(error)) = stacks_are_local {
-                K::tell(&format!("fork failed, for a page of the stack cannot be had: {error}"));
+                let reason = error.to_string();
+                let text = format!("fork failed, for a page of the stack cannot be had: {reason}");
+                self.tell(&Notice::new(NoticeKind::ForkRefused, &text).because(&reason));
                 run.reap(child, |_| {});
                 return false;
             }
@@ -149,10 +152,9 @@ impl<K: Kernel> Worker<K> {
                 let store_failed = self.engine.last_store_error().is_some();
                 let patience_ns = if store_failed { STORE_FAILED_PATIENCE_NS } else { PATIENCE_NS };
                 if K::now_ns() - started_ns > patience_ns {
-                    K::tell(&format!(
-                        "fork failed, for a second process finds no room: {}",
-                        self.why_no_room()
-                    ));
+                    let reason = self.why_no_room().to_string();
+                    let text = format!("fork failed, for a second process finds no room: {reason}");
+                    self.tell(&Notice::new(NoticeKind::ForkRefused, &text).because(&reason));
                     run.reap(child, |_| {});
                     return false;
                 }

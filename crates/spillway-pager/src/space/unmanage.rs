@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use spillway_core::page_word::PageInfo;
 use spillway_core::transitions::{Service, service};
+use spillway_store::{Notice, NoticeKind};
 
 use crate::kernel::{ForkAdvice, Kernel, planted};
 use crate::pages::address::{page_numbers, target, target_of};
@@ -107,7 +108,9 @@ impl<K: Kernel> Worker<K> {
     /// Contents can no longer be told apart from zeros: the program must not go on.
     pub(crate) fn stop_before_wrong_data(&self, what: &'static str, error: Errno) -> usize {
         let lost = PageError::Kernel { what, error };
-        K::tell(&format!("{lost}; the program is stopped before it reads wrong data"));
+        let reason = lost.to_string();
+        let text = format!("{reason}; the program is stopped before it reads wrong data");
+        self.tell(&Notice::new(NoticeKind::ProgramStopped, &text).because(&reason));
         K::stop_program()
     }
 }

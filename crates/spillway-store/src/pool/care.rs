@@ -12,6 +12,7 @@ use super::shared::Shared;
 use super::site::Site;
 use super::spill_watch::SpillWatch;
 use super::watcher::Watcher;
+use crate::Tell;
 use crate::spec::Members;
 
 /// The threads that look after a pool.
@@ -20,7 +21,7 @@ pub(super) struct Care {
 }
 
 impl Care {
-    pub(super) fn start(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: fn(&str)) -> Self {
+    pub(super) fn start(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: Tell) -> Self {
         let donors = shared.table().donors();
         let site = Arc::new(Site::new(shared, held, tell));
         for donor in (0..donors).filter(|donor| !site.shared.table().is_spill(*donor)) {

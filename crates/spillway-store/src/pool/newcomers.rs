@@ -13,6 +13,7 @@ use super::site::Site;
 use super::watcher::Watcher;
 use crate::membership::{Directory, Member, RunState};
 use crate::spec::EtcdPool;
+use crate::{Notice, NoticeKind};
 
 /// How often the directory is asked at least.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -77,15 +78,17 @@ impl Newcomers {
         match self.directory.look() {
             Ok(members) => {
                 if std::mem::take(&mut self.is_away) {
-                    self.site.tell(&format!("pool: {} answers again", self.etcd));
+                    let text = format!("pool: {} answers again", self.etcd);
+                    self.site.tell(Notice::new(NoticeKind::DirectoryBack, &text));
                 }
                 members.iter().for_each(|member| self.meet(member));
             }
             Err(reason) if !std::mem::replace(&mut self.is_away, true) => {
-                self.site.tell(&format!(
+                let text = format!(
                     "pool: {reason}: the run goes on with the donors that it knows, and learns of no others \
                      until etcd answers again"
-                ));
+                );
+                self.site.tell(Notice::new(NoticeKind::DirectoryAway, &text).because(&reason));
             }
             Err(_) => {}
         }
@@ -124,18 +127,22 @@ impl Newcomers {
         }
         if !table.has_place() {
             if !std::mem::replace(&mut self.has_told_full, true) {
-                site.tell(&format!(
+                let text = format!(
                     "pool: donor {} is not used: the run has had {MAX_DONORS} donors, the most that one can; \
                      runs that begin now use it",
                     member.address
-                ));
+                );
+                site.tell(Notice::new(NoticeKind::DonorUnused, &text).about(&member.address));
             }
             return;
         }
         if let Err(reason) = self.join(member) {
             let is_first = self.refused.insert(member.address.clone(), Instant::now()).is_none();
             if is_first {
-                site.tell(&format!("pool: donor {} has come and is not used: {reason}", member.address));
+                let text = format!("pool: donor {} has come and is not used: {reason}", member.address);
+                site.tell(
+                    Notice::new(NoticeKind::DonorUnused, &text).about(&member.address).because(&reason),
+                );
             }
         }
     }
@@ -159,11 +166,13 @@ impl Newcomers {
         site.hold(number, connection);
         Watcher::start(site, number);
         self.refused.remove(&member.address);
-        let lent = (u64::from(table.room(number).0) * EXTENT_BYTES) >> 20;
-        site.tell(&format!(
-            "pool: donor {} has come: {lent} MiB of it are used for new pages and for copies",
-            member.address
-        ));
+        let lent_bytes = u64::from(table.room(number).0) * EXTENT_BYTES;
+        let text = format!(
+            "pool: donor {} has come: {} MiB of it are used for new pages and for copies",
+            member.address,
+            lent_bytes >> 20
+        );
+        site.tell(Notice::new(NoticeKind::DonorJoined, &text).about(&member.address).number(lent_bytes));
         Ok(())
     }
 }

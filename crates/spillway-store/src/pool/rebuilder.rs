@@ -15,6 +15,7 @@ use super::crew::Crew;
 use super::donor_lanes::DonorLanes;
 use super::shared::now_ms;
 use super::site::{Found, Site};
+use crate::{Notice, NoticeKind};
 
 /// How often the table is looked over.
 const SURVEY_PERIOD: Duration = Duration::from_millis(200);
@@ -155,15 +156,17 @@ impl Rebuilder {
             if left.extents == 0 {
                 table.end_part(donor, now_ms());
                 site.end_part(donor);
-                site.tell(&format!("pool: donor {} is drained: nothing of this run is on it", name()));
+                let text = format!("pool: donor {} is drained: nothing of this run is on it", name());
+                site.tell(Notice::new(NoticeKind::DonorDrained, &text).about(&name()));
             } else if is_stuck && self.told_no_room >> donor & 1 == 0 {
                 self.told_no_room |= 1 << donor;
-                site.tell(&format!(
+                let text = format!(
                     "pool: {} of pages cannot be moved from donor {}, which is being drained: no other has \
                      room for them; start another donor, or let it stay",
                     mebibytes(left.bytes),
                     name()
-                ));
+                );
+                site.tell(Notice::new(NoticeKind::DonorStuck, &text).about(&name()).number(left.bytes));
             }
         }
     }
@@ -182,11 +185,13 @@ impl Rebuilder {
             }
         }
         if found.lost_bytes > 0 && !donors.is_empty() {
-            self.site.tell(&format!(
-                "pool: {} of pages are lost with donors {}: a program that needs one of them gets SIGBUS",
-                mebibytes(found.lost_bytes),
-                donors.join(" and ")
-            ));
+            let donors = donors.join(" and ");
+            let text = format!(
+                "pool: {} of pages are lost with donors {donors}: a program that needs one of them gets \
+                 SIGBUS",
+                mebibytes(found.lost_bytes)
+            );
+            self.site.tell(Notice::new(NoticeKind::PagesLost, &text).about(&donors).number(found.lost_bytes));
         }
     }
 
@@ -199,10 +204,11 @@ impl Rebuilder {
         let is_due = self.endangered_since.is_some_and(|since| since.elapsed() >= WORTH_A_LINE);
         if is_due && self.told == Told::Well && copies > 1 {
             self.told = Told::Rebuilding;
-            self.site.tell(&format!(
+            let text = format!(
                 "pool: {} of pages are on fewer than {copies} donors now; what can be is copied to others",
                 mebibytes(found.endangered_bytes)
-            ));
+            );
+            self.site.tell(Notice::new(NoticeKind::PagesInDanger, &text).number(found.endangered_bytes));
         }
     }
 
@@ -215,15 +221,17 @@ impl Rebuilder {
                 (self.told, self.owes_news) = (Told::Well, false);
                 let copied = self.copied();
                 let also = if found.spilled_bytes > 0 { ", or in the last resort," } else { "" };
-                self.site.tell(&format!("pool: all pages are on {copies} donors{also} again ({copied})"));
+                let text = format!("pool: all pages are on {copies} donors{also} again ({copied})");
+                self.site.tell(Notice::new(NoticeKind::PagesSafe, &text));
             }
         } else if made.copies == 0 && made.without_place > 0 && self.told == Told::Rebuilding {
             self.told = Told::Stuck;
-            self.site.tell(&format!(
+            let text = format!(
                 "pool: {} of pages stay on fewer than {copies} donors: no other that can be reached has room \
                  for them; they are copied when one comes back",
                 mebibytes(found.endangered_bytes)
-            ));
+            );
+            self.site.tell(Notice::new(NoticeKind::PagesStuck, &text).number(found.endangered_bytes));
         }
     }
 

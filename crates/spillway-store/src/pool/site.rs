@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
+use crate::{Notice, Tell};
 
 /// How long [`Site::await_rest`] waits for work that is under way.
 const MOST_REST: Duration = Duration::from_secs(3);
@@ -25,7 +26,7 @@ pub(super) struct Found {
 /// What the threads share.
 pub(super) struct Site {
     pub(super) shared: Arc<Shared>,
-    tell: fn(&str),
+    tell: Tell,
     is_over: AtomicBool,
     /// A donor went or came: the user waits to hear that all is well.
     is_news_due: AtomicBool,
@@ -40,7 +41,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn new(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: fn(&str)) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: Tell) -> Self {
         let mut held: Vec<Option<OwnedFd>> = held.into_iter().map(Some).collect();
         if let Some(resort) = shared.last_resort() {
             // Those that joined since stand after it.
@@ -109,8 +110,8 @@ impl Site {
         self.is_over.store(true, Ordering::Release);
     }
 
-    pub(super) fn tell(&self, line: &str) {
-        (self.tell)(line);
+    pub(super) fn tell<'a>(&self, notice: impl Into<Notice<'a>>) {
+        (self.tell)(&notice.into());
     }
 
     /// Has the rebuilder say so once all is well.

@@ -12,7 +12,7 @@ use super::lane::PoolLane;
 use super::shared::Shared;
 use crate::spec::PoolSpec;
 use crate::{
-    Lane, LatencyClass, Listener, Part, PartHealth, PartKind, SharedParts, Store, StoreError, StoreSpec,
+    Lane, LatencyClass, Listener, Part, PartHealth, PartKind, SharedParts, Store, StoreError, StoreSpec, Tell,
 };
 
 /// Opens the pool in one process of the run.
@@ -66,7 +66,7 @@ impl Store for PoolStore {
         })
     }
 
-    fn supervise(&self, held: Vec<OwnedFd>, tell: fn(&str)) {
+    fn supervise(&self, held: Vec<OwnedFd>, tell: Tell) {
         let care = Care::start(Arc::clone(&self.shared), held, tell);
         *self.care.lock().unwrap_or_else(PoisonError::into_inner) = Some(care);
     }

@@ -16,7 +16,7 @@ use super::shared::{Way, now_ms};
 use super::site::Site;
 use crate::nbd::connection::{Attempt, ConnectError, Connection};
 use crate::nbd::known_address;
-use crate::{Lane, Patience, ReadRequest, StoreError};
+use crate::{Lane, Notice, NoticeKind, Patience, ReadRequest, StoreError};
 
 /// How often a donor is asked.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -82,7 +82,9 @@ impl Watcher {
             Verdict::CameUp => {
                 site.shared.table().come_up(self.donor, word.life);
                 if std::mem::take(&mut self.has_told) {
-                    site.tell(&format!("pool: donor {} answers again", self.name()));
+                    let name = self.name();
+                    let text = format!("pool: donor {name} answers again");
+                    site.tell(Notice::new(NoticeKind::DonorBack, &text).about(&name));
                     site.owe_news();
                 }
             }
@@ -130,10 +132,11 @@ impl Watcher {
         }
         table.set_leaving(self.donor, is_leaving);
         let name = self.name();
-        self.site.tell(&match is_leaving {
-            true => format!("pool: donor {name} is being drained: its pages are moved to others"),
-            false => format!("pool: donor {name} is drained no more: it is used again"),
-        });
+        let (kind, what) = match is_leaving {
+            true => (NoticeKind::DonorDraining, "is being drained: its pages are moved to others"),
+            false => (NoticeKind::DonorStays, "is drained no more: it is used again"),
+        };
+        self.site.tell(Notice::new(kind, &format!("pool: donor {name} {what}")).about(&name));
         if !is_leaving {
             // What was written to others alone meanwhile is to come to it.
             self.site.owe_news();
@@ -143,8 +146,8 @@ impl Watcher {
     fn tell_away(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.has_told, true) {
             let name = self.name();
-            self.site
-                .tell(&format!("pool: donor {name} is away ({reason}): its pages are read from the others"));
+            let text = format!("pool: donor {name} is away ({reason}): its pages are read from the others");
+            self.site.tell(Notice::new(NoticeKind::DonorAway, &text).about(&name).because(reason));
             self.site.owe_news();
         }
     }
@@ -201,10 +204,11 @@ impl Watcher {
         let is_begun = table.room(self.donor).0 == 0 && table.donor(self.donor).condition == Condition::Down;
         if !is_begun {
             table.begin_life(self.donor, now_ms());
-            site.tell(&format!(
+            let text = format!(
                 "pool: donor {name} has lost what it held (it was restarted, or the run was away for too \
                  long): what was there is copied from the others"
-            ));
+            );
+            site.tell(Notice::new(NoticeKind::DonorLost, &text).about(&name));
             site.owe_news();
             std::thread::sleep(NEW_LIFE_PAUSE);
         }
@@ -228,7 +232,9 @@ impl Watcher {
                 // That it has been left is known.
                 let is_news = !table.is_leaving(self.donor);
                 if is_news && !std::mem::replace(&mut self.has_told_refusal, true) {
-                    site.tell(&format!("pool: donor {name} is not used: {}", reason_of(&error)));
+                    let reason = reason_of(&error);
+                    let text = format!("pool: donor {name} is not used: {reason}");
+                    site.tell(Notice::new(NoticeKind::DonorUnused, &text).about(&name).because(&reason));
                 }
                 std::thread::sleep(NEW_LIFE_PAUSE);
             }

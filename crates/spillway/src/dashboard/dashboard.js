@@ -7,6 +7,7 @@ const KEPT_POINTS = 300; // five minutes
 const SVG = 'http://www.w3.org/2000/svg';
 const histories = new Map();
 let heat = [];
+let pools = [];
 
 const scaled = (value, step, units) => {
   let unit = 0;
@@ -227,6 +228,74 @@ const detailed = (row) => {
   return card;
 };
 
+// Of a donor in a pool: what it holds, and what is promised beyond that.
+const lent = ({ offered_bytes: offered, promised_bytes: promised, held_bytes: held }) => {
+  const picture = drawn('svg', { class: 'bar', viewBox: '0 0 100 8', preserveAspectRatio: 'none', role: 'img' });
+  const all = Math.max(offered ?? 0, held ?? 0, 1);
+  const [x, beyond] = [100 * (held ?? 0) / all, 100 * Math.max((promised ?? 0) - (held ?? 0), 0) / all];
+  picture.append(
+    drawn('rect', { class: 'room', width: 100, height: 8 }), drawn('rect', { class: 'local', width: x, height: 8 }),
+    drawn('rect', { class: 'far', x, width: beyond, height: 8 }),
+  );
+  const title = drawn('title', {});
+  title.textContent = `${bytes(held)} held, ${bytes(promised)} promised of ${bytes(offered)}`;
+  picture.append(title);
+  return picture;
+};
+
+const known = (value, shown) => value === null ? '-' : shown(value);
+
+const donors_of = (donors) => {
+  const table = tabled(['donor', 'state', 'domain', 'held and promised', 'lends', 'promised', 'holds', 'free', 'runs'], []);
+  for (const donor of donors) {
+    const line = element('tr');
+    const memory = element('td', undefined, 'memory');
+    memory.append(lent(donor));
+    const state = element('td', donor.state, ...(donor.state === 'up' ? [] : ['unwell']));
+    line.append(element('td', donor.address), state, element('td', donor.domain ?? '-'), memory);
+    const sizes = [donor.offered_bytes, donor.promised_bytes, donor.held_bytes, donor.free_bytes];
+    line.append(...[...sizes.map(bytes), known(donor.runs, count)].map((cell) => element('td', cell)));
+    table.append(line);
+    if (donor.reason !== null) {
+      const why = element('td', donor.reason, 'unwell');
+      why.setAttribute('colspan', '9');
+      const below = element('tr');
+      below.append(why);
+      table.append(below);
+    }
+  }
+  return table;
+};
+
+const state_of = (run) => {
+  if (run.unreachable_bytes > 0) { return 'waiting for donors'; }
+  if (run.left_bytes > 0 && run.copied_bytes_per_s > 0) { return 'copying'; }
+  return run.endangered_bytes > 0 ? 'in danger' : 'well';
+};
+
+// The runs of a pool: as they have registered themselves, or as its donors know them.
+const runs_of = (pool) => pool.runs !== null
+  ? tabled(['run', 'copies', 'stored', 'in the last resort', 'fewer copies', 'left to copy', 'copied/s', 'state'], pool.runs.map((run) => [
+    `${run.host}:${run.pid}`, String(run.copies), bytes(run.stored_bytes), bytes(run.spilled_bytes), bytes(run.endangered_bytes),
+    bytes(run.left_bytes), bytes(run.copied_bytes_per_s), state_of(run),
+  ]))
+  : tabled(['donor', 'run', 'promised', 'holds', 'state'], pool.donors.flatMap((donor) => (donor.each_run ?? []).map((run) => [
+    donor.address, String(run.number), bytes(run.promised_bytes), bytes(run.held_bytes), run.is_lost ? 'lost' : 'connected',
+  ])));
+
+const pooled = (pool) => {
+  const card = element('section', undefined, 'card', 'pool');
+  card.append(element('h2', `Pool ${pool.pool}`));
+  if (pool.failure !== null) { card.append(element('p', pool.failure, 'unwell')); return card; }
+  if (pool.donors.length === 0) { card.append(element('p', 'asking its donors ...')); return card; }
+  const sum = (key) => pool.donors.reduce((all, donor) => all + (donor[key] ?? 0), 0);
+  const up = pool.donors.filter((donor) => donor.state === 'up').length;
+  card.append(element('p', `${up} of ${pool.donors.length} donors are up; ${bytes(sum('offered_bytes'))} lent: `
+    + `${bytes(sum('held_bytes'))} held, ${bytes(sum('promised_bytes'))} promised, ${bytes(sum('free_bytes'))} free`));
+  card.append(donors_of(pool.donors), runs_of(pool));
+  return card;
+};
+
 const note = (row) => {
   const key = key_of(row);
   const points = histories.get(key) ?? [];
@@ -247,13 +316,13 @@ const show = ({ rows, silent }) => {
   const known = new Set([...runs, ...donors, ...daemons].map(note));
   for (const key of histories.keys()) { if (!known.has(key)) { histories.delete(key); } }
   document.querySelector('#list tbody').replaceChildren(...rows.map(listed));
-  document.querySelector('#details').replaceChildren(...runs.map(detailed), ...donors.map(lending), ...daemons.map(tiering));
-  document.querySelector('#nothing').hidden = rows.length > 0;
+  document.querySelector('#details').replaceChildren(...runs.map(detailed), ...donors.map(lending), ...daemons.map(tiering), ...pools.map(pooled));
+  document.querySelector('#nothing').hidden = rows.length > 0 || pools.length > 0;
   document.querySelector('#list').hidden = rows.length === 0;
   const unheard = silent.length > 0 ? `; ${silent.length} do not answer` : '';
-  const lent = donors.length > 0 ? `, ${donors.length} ${donors.length === 1 ? 'donor' : 'donors'}` : '';
+  const lending_here = donors.length > 0 ? `, ${donors.length} ${donors.length === 1 ? 'donor' : 'donors'}` : '';
   const tiered = daemons.length > 0 ? ', 1 tier daemon' : '';
-  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${lent}${tiered}${unheard}`;
+  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${lending_here}${tiered}${unheard}`;
 };
 
 const told = async (path) => {
@@ -264,8 +333,8 @@ const told = async (path) => {
 
 const ask = async () => {
   try {
-    const [rows, maps] = await Promise.all(['rows.json', 'heat.json'].map(told));
-    heat = maps;
+    const [rows, maps, told_pools] = await Promise.all(['rows.json', 'heat.json', 'pool.json'].map(told));
+    [heat, pools] = [maps, told_pools];
     show(rows);
   } catch (error) {
     document.querySelector('#state').textContent = `no answer (${error.message}): has 'spillway dashboard' ended?`;

@@ -2,9 +2,11 @@
 //!
 //! The page, its script and its style are in this directory, and in the command; they ask for `/rows.json`
 //! once a second: what `spillway top --once --json` prints, and for `/heat.json`, pictures of memory over
-//! time and address ([`heat`]). Nothing can be changed from there.
+//! time and address ([`heat`]); and for `/pool.json`, of pools that were named ([`pools`]). Nothing can be
+//! changed from there.
 
 mod heat;
+mod pools;
 
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +20,9 @@ use spillway_snapshot::reader;
 use spillway_snapshot::server::{Bounds, Server};
 
 use crate::dashboard::heat::Maps;
+use crate::dashboard::pools::Pools;
 use crate::exit::{Refusal, complain};
+use crate::pool::{Pool, Reach};
 use crate::stop;
 use crate::tier::print;
 use crate::top::rates::Looks;
@@ -29,6 +33,7 @@ const EXAMPLE: &str = "\
 Example:
   spillway dashboard
   spillway dashboard --listen 127.0.0.1:9000
+  spillway dashboard --pool etcd://10.0.0.9:2379/lab
 
 It shows what 'spillway top' shows, of what its user may see, and changes
 nothing. It listens on this machine alone unless told otherwise: whoever reaches
@@ -38,7 +43,7 @@ it sees the names and sizes of programs. From another machine:
 Exit status: 0 at Ctrl-C; 1 if it cannot listen.";
 
 /// All that can be asked for.
-const PATHS: [&str; 5] = ["/", "/dashboard.js", "/dashboard.css", "/rows.json", "/heat.json"];
+const PATHS: [&str; 6] = ["/", "/dashboard.js", "/dashboard.css", "/rows.json", "/heat.json", "/pool.json"];
 /// Looks are at least this far apart, however many ask: rates of less say little.
 const FRESH: Duration = Duration::from_millis(900);
 /// A first look has no rates: the second comes after so long.
@@ -51,6 +56,12 @@ pub struct DashboardArgs {
     /// Listen there: ADDR:PORT, or :PORT (of this machine alone)
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: Place,
+    /// Show this pool of donors too, as 'spillway pool status' does: etcd://HOST:PORT/NAME, or its donors as
+    /// HOST:PORT,HOST:PORT; may be repeated
+    #[arg(long, value_name = "POOL")]
+    pool: Vec<Pool>,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 /// Serves, until a signal ends it.
@@ -70,9 +81,12 @@ fn serve(args: &DashboardArgs) -> Result<ExitCode, Refusal> {
         complain("dashboard: other machines may ask too: they see the names and sizes of programs");
     }
     let mut server = Server::new(vec![endpoint.listener().map_err(failed)?], Bounds::default());
+    let pools = Pools::watch(&args.pool, &args.reach).map_err(failed)?;
     let mut seen = Seen::default();
     let mut answering = |_, received: &[u8], is_full| {
-        http::answer(received, is_full, endpoint.host_names(), &PATHS, |path| content(path, &mut seen))
+        http::answer(received, is_full, endpoint.host_names(), &PATHS, |path| {
+            content(path, &mut seen, &pools)
+        })
     };
     loop {
         match server.turn(Some(stop.as_fd()), None, &mut answering) {
@@ -95,12 +109,13 @@ fn is_seen_by_others(place: &Place) -> bool {
     }
 }
 
-fn content(path: &str, seen: &mut Seen) -> Content {
+fn content(path: &str, seen: &mut Seen, pools: &Pools) -> Content {
     let (kind, body) = match path {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard.html").to_owned()),
         "/dashboard.js" => ("text/javascript; charset=utf-8", include_str!("dashboard.js").to_owned()),
         "/dashboard.css" => ("text/css; charset=utf-8", include_str!("dashboard.css").to_owned()),
         "/heat.json" => ("application/json", seen.maps.json()),
+        "/pool.json" => ("application/json", pools.json()),
         _ => ("application/json", seen.rows()),
     };
     Content { kind, body }
@@ -137,9 +152,11 @@ mod tests {
     #[test]
     fn every_path_leads_to_something_of_its_kind() {
         let mut seen = Seen { last: Some(Instant::now()), json: "{}".to_owned(), ..Seen::default() };
-        let kinds = ["text/html", "text/javascript", "text/css", "application/json", "application/json"];
+        let pools = Pools::watch(&[], &Reach::default()).unwrap();
+        let json = ["application/json"; 3];
+        let kinds = ["text/html", "text/javascript", "text/css"].into_iter().chain(json);
         for (path, kind) in PATHS.into_iter().zip(kinds) {
-            let content = content(path, &mut seen);
+            let content = content(path, &mut seen, &pools);
             assert!(content.kind.starts_with(kind) && !content.body.is_empty(), "{path}");
         }
     }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use spillway_core::size::Size;
 use spillway_donor::Donor;
 use spillway_donor::place::Place;
-use spillway_etcd::Registrar;
+use spillway_etcd::{Registrar, RegistrarNews};
+use spillway_events::catalogue::donor as told;
 use spillway_store::membership::Member;
 use spillway_store::spec::{EtcdPool, PoolDonor};
 
@@ -44,7 +45,14 @@ pub(super) fn register(wishes: &Wishes<'_>, pool: &EtcdPool, donor: &Donor) -> R
             is_draining: standing.is_draining,
         }
     };
-    Registrar::start(pool, member, donor.note()).map_err(|error| format!("--pool {pool}: {error}"))
+    Registrar::start(pool, member, tell).map_err(|error| format!("--pool {pool}: {error}"))
+}
+
+fn tell(news: RegistrarNews<'_>) {
+    match news.failure {
+        None => told::registered(news.text, news.pool),
+        Some(reason) => told::unregistered(news.text, news.pool, reason),
+    }
 }
 
 /// The address of this machine from which packets to etcd go.

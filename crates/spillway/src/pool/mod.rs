@@ -5,6 +5,9 @@ mod reach;
 mod runs;
 mod status;
 
+pub use reach::Reach;
+pub use status::{Looked, Pool};
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};

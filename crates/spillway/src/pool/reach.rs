@@ -8,8 +8,8 @@ use spillway_store::nbd::Door;
 use spillway_store::spec::{PoolDonor, Tls};
 
 /// How the donors are reached.
-#[derive(Args, Clone, Debug)]
-pub(super) struct Reach {
+#[derive(Args, Clone, Debug, Default)]
+pub struct Reach {
     /// By TLS, with the client's certificate, its key and the CA's in this
     /// directory
     #[arg(long, value_name = "DIR")]

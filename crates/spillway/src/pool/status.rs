@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use spillway_snapshot::snapshot;
 use spillway_store::membership::{Member, RunState};
 use spillway_store::spec::{EtcdPool, PoolDonor};
 
@@ -54,8 +55,10 @@ pub struct StatusArgs {
 
 /// A pool as the user names it.
 #[derive(Clone, Debug)]
-enum Pool {
+pub enum Pool {
+    /// Its donors register in etcd.
     Etcd(EtcdPool),
+    /// They are those listed here.
     Listed(Vec<PoolDonor>),
 }
 
@@ -78,18 +81,51 @@ impl FromStr for Pool {
 /// Columns of the table of donors.
 const TABLE_COLUMNS: usize = 74;
 
-/// What `--json` prints of all.
+/// What was seen of a pool, as `--json` prints it.
 #[derive(Serialize)]
-struct Seen {
+pub struct Looked {
+    version: u32,
+    /// `pool`: what it is beside runs, donors and daemons.
+    kind: &'static str,
     pool: String,
+    /// Why nothing is known of it.
+    failure: Option<String>,
     donors: Vec<Row>,
     /// Those that have registered themselves; none of donors that are listed.
     runs: Option<Vec<RunState>>,
 }
 
+impl Pool {
+    fn name(&self) -> String {
+        match self {
+            Self::Etcd(etcd) => etcd.to_string(),
+            Self::Listed(donors) => donors.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// What is known of it before anybody was asked.
+    pub fn unlooked(&self) -> Looked {
+        let (donors, runs, failure) = (Vec::new(), None, None);
+        Looked { version: snapshot::VERSION, kind: "pool", pool: self.name(), failure, donors, runs }
+    }
+
+    /// Asks all donors at the same time.
+    pub fn look(&self, reach: &Reach) -> Looked {
+        let (members, runs) = match members(self) {
+            Ok(found) => found,
+            Err(failure) => return Looked { failure: Some(failure), ..self.unlooked() },
+        };
+        let donors = std::thread::scope(|scope| {
+            let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| row(member, reach))).collect();
+            asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        Looked { donors, runs, ..self.unlooked() }
+    }
+}
+
 /// One donor of the pool, as it is printed.
 #[derive(Serialize)]
-struct Row {
+pub struct Row {
     address: String,
     /// Not known of one that is listed.
     domain: Option<String>,
@@ -108,15 +144,15 @@ struct Row {
 
 /// Asks all donors at the same time, and prints what they say.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
-    let (pool, members, runs) = members(&args.pool)?;
-    let rows: Vec<Row> = std::thread::scope(|scope| {
-        let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| row(member, &args.reach))).collect();
-        asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    });
+    let looked = args.pool.look(&args.reach);
+    if let Some(failure) = looked.failure {
+        return Err((1, failure));
+    }
     if args.json {
-        let text = serde_json::to_string_pretty(&Seen { pool, donors: rows, runs });
+        let text = serde_json::to_string_pretty(&looked);
         return print(&format!("{}\n", text.map_err(|error| (1, error.to_string()))?));
     }
+    let Looked { donors: rows, runs, .. } = looked;
     let below = match &runs {
         Some(runs) if runs.is_empty() => String::new(),
         Some(runs) => runs::registered(runs),
@@ -130,16 +166,15 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
     print(&format!("{table}{space}{below}"))
 }
 
-/// The pool's name; its donors as they are registered or listed; and the runs that are registered, where that
-/// is done.
-type Found = (String, Vec<Member>, Option<Vec<RunState>>);
+/// A pool's donors as they are registered or listed; and the runs that are registered, where that is done.
+type Found = (Vec<Member>, Option<Vec<RunState>>);
 
-/// What is known of a pool before any donor is asked.
-fn members(pool: &Pool) -> Result<Found, Refusal> {
+/// What is known of a pool before any donor is asked; or why nothing is.
+fn members(pool: &Pool) -> Result<Found, String> {
     match pool {
         Pool::Etcd(etcd) => {
             let away = |reason: String| {
-                (1, format!("{etcd}: {reason}; see that etcd runs there, or list the donors: HOST:PORT,..."))
+                format!("{etcd}: {reason}; see that etcd runs there, or list the donors: HOST:PORT,...")
             };
             let mut directory = spillway_etcd::open(etcd);
             let mut members = directory.look().map_err(away)?;
@@ -148,14 +183,13 @@ fn members(pool: &Pool) -> Result<Found, Refusal> {
             members.sort_by(|one, other| one.address.cmp(&other.address));
             if members.is_empty() {
                 let start = "spillway donor --memory SIZE --listen ADDR:PORT --pool";
-                return Err((1, format!("{etcd} has no donor; start one: {start} {etcd}")));
+                return Err(format!("{etcd} has no donor; start one: {start} {etcd}"));
             }
-            Ok((etcd.to_string(), members, Some(runs)))
+            Ok((members, Some(runs)))
         }
         Pool::Listed(donors) => {
-            let names: Vec<String> = donors.iter().map(ToString::to_string).collect();
-            let member = |address: &String| Member { address: address.clone(), ..Member::default() };
-            Ok((names.join(","), names.iter().map(member).collect(), None))
+            let member = |donor: &PoolDonor| Member { address: donor.to_string(), ..Member::default() };
+            Ok((donors.iter().map(member).collect(), None))
         }
     }
 }

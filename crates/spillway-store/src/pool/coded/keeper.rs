@@ -23,6 +23,7 @@ use crate::pool::crew::Crew;
 use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::now_ms;
 use crate::pool::site::{Found, Site};
+use crate::{Notice, NoticeKind};
 
 /// How often it is asked whether there is something to do.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -206,7 +207,8 @@ impl Keeper {
                 table.end_part(donor, now_ms());
                 site.end_part(donor);
                 let name = site.shared.name(donor);
-                site.tell(&format!("pool: donor {name} is drained: nothing of this run is on it"));
+                let text = format!("pool: donor {name} is drained: nothing of this run is on it");
+                site.tell(Notice::new(NoticeKind::DonorDrained, &text).about(&name));
             } else if is_stuck || !self.has_room_elsewhere() {
                 self.news.tell_no_room(donor, left);
             }

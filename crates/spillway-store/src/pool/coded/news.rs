@@ -10,6 +10,7 @@ use spillway_pool::slabs::locate::{donors_of_slot, lose};
 use spillway_pool::survey::EXTENT_BYTES;
 
 use crate::pool::site::Site;
+use crate::{Notice, NoticeKind};
 
 /// Danger that passes within so long is not worth a line.
 const WORTH_A_LINE: Duration = Duration::from_millis(600);
@@ -69,10 +70,11 @@ impl News {
         if is_due && self.told == Told::Well {
             self.told = Told::InDanger;
             let parts = self.site.shared.table().wanted_copies();
-            self.site.tell(&format!(
+            let text = format!(
                 "pool: {} of pages have fewer than {parts} parts now; what can be is made anew on others",
                 mebibytes(found.endangered_bytes)
-            ));
+            );
+            self.site.tell(Notice::new(NoticeKind::PagesInDanger, &text).number(found.endangered_bytes));
         }
     }
 
@@ -84,15 +86,17 @@ impl News {
             if self.told != Told::Well || self.is_owed {
                 (self.told, self.is_owed) = (Told::Well, false);
                 let moved = mebibytes(std::mem::take(&mut self.moved_bytes));
-                self.site.tell(&format!("pool: all pages have {parts} parts again ({moved} were moved)"));
+                let text = format!("pool: all pages have {parts} parts again ({moved} were moved)");
+                self.site.tell(Notice::new(NoticeKind::PagesSafe, &text));
             }
         } else if (is_stuck || (!has_tasks && !is_awaited(found))) && self.told == Told::InDanger {
             self.told = Told::Stuck;
-            self.site.tell(&format!(
+            let text = format!(
                 "pool: {} of pages stay with fewer than {parts} parts: no other donor that can be reached \
                  has room for them; they are made anew when one comes back",
                 mebibytes(found.endangered_bytes)
-            ));
+            );
+            self.site.tell(Notice::new(NoticeKind::PagesStuck, &text).number(found.endangered_bytes));
         } else if has_tasks && !is_stuck && self.told == Told::Stuck {
             self.told = Told::InDanger;
         }
@@ -116,11 +120,13 @@ impl News {
             }
         }
         if pages > 0 {
-            self.site.tell(&format!(
-                "pool: {} of pages are lost with donors {}: a program that needs one of them gets SIGBUS",
-                mebibytes(pages * PAGE_SIZE as u64),
-                self.site.shared.names_of(&donors)
-            ));
+            let (lost_bytes, names) = (pages * PAGE_SIZE as u64, self.site.shared.names_of(&donors));
+            let text = format!(
+                "pool: {} of pages are lost with donors {names}: a program that needs one of them gets \
+                 SIGBUS",
+                mebibytes(lost_bytes)
+            );
+            self.site.tell(Notice::new(NoticeKind::PagesLost, &text).about(&names).number(lost_bytes));
         }
     }
 
@@ -135,11 +141,12 @@ impl News {
             return;
         }
         self.told_no_room |= 1 << donor;
-        self.site.tell(&format!(
-            "pool: {} of pages cannot be moved from donor {}, which is being drained: no other has room for \
-             them; start another donor, or let it stay",
-            mebibytes(u64::from(parts) * EXTENT_BYTES),
-            self.site.shared.name(donor)
-        ));
+        let (left_bytes, name) = (u64::from(parts) * EXTENT_BYTES, self.site.shared.name(donor));
+        let text = format!(
+            "pool: {} of pages cannot be moved from donor {name}, which is being drained: no other has room \
+             for them; start another donor, or let it stay",
+            mebibytes(left_bytes)
+        );
+        self.site.tell(Notice::new(NoticeKind::DonorStuck, &text).about(&name).number(left_bytes));
     }
 }
