@@ -1,7 +1,7 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
 //! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`, or
 //! `pool:etcd://HOST:PORT/NAME` with the same but domain. `data=K&parity=M` in place of copies and least;
-//! with copies `spill=file:PATH&spill-size=SIZE`.
+//! `spill=file:PATH&spill-size=SIZE`.
 
 use std::fmt;
 use std::path::PathBuf;

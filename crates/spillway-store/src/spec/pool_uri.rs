@@ -85,7 +85,7 @@ impl Uri<'_> {
             Members::Etcd(_) => Domains::Host,
         };
         let size = self.any_size(size)?;
-        let spill = self.spill((spill, spill_size), code.is_some())?;
+        let spill = self.spill((spill, spill_size))?;
         let pool =
             PoolSpec { members, copies, least, code, size, patience, domains, rebuild, transport, spill };
         self.has_enough_donors(&pool)?;
@@ -137,14 +137,14 @@ impl Uri<'_> {
 
     /// Whether there can be so many copies on donors that were listed.
     fn has_enough_donors(&self, pool: &PoolSpec) -> Result<(), SpecError> {
-        if let Some(code) = pool.code {
-            return self.has_enough_for_code(pool, code);
-        }
         let (copies, donors) = (pool.copies, pool.listed().len());
         let is_listed = matches!(pool.members, Members::Listed(_));
         if donors + pool.spill_places() > MAX_DONORS {
             let reason = format!("with a last resort a pool can have {} donors: name fewer", MAX_DONORS - 1);
             return Err(self.form(reason, FORM));
+        }
+        if let Some(code) = pool.code {
+            return self.has_enough_for_code(pool, code);
         }
         if is_listed && pool.domain_count() < copies {
             let (donors, remedy) = match donors {

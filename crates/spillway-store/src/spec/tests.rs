@@ -36,12 +36,14 @@ fn a_last_resort_is_read_and_printed() {
     assert_eq!(pool.to_string(), text);
     assert_eq!(parse(&pool.to_string()), Ok(StoreSpec::Pool(pool)));
     assert_eq!(parse("pool:a:1,b:1?spill=file:x").unwrap().to_string(), "pool:a:1,b:1?spill=file:x");
+    let coded = "pool:a:1,b:1,c:1?data=2&parity=1&spill=file:x";
+    assert_eq!(parse(coded).unwrap().to_string(), coded);
     for (text, reason) in [
         ("pool:a,b?spill=ram:", "'ram:' is no file of this machine"),
         ("pool:a,b?spill=file:", "is missing"),
         ("pool:a,b?spill-size=1G", "name it by spill=file:PATH"),
         ("pool:a,b?spill=file:x&spill-size=0", "does not hold a page"),
-        ("pool:a,b,c?data=2&parity=1&spill=file:x", "pools of copies"),
+        ("pool:a,b,c?data=2&parity=1&spill-size=1G", "name it by spill=file:PATH"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
