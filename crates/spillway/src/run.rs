@@ -72,7 +72,8 @@ Stores, filled in the order given:
   pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
                                      (copies=N), so that one may die
   pool:etcd://HOST:PORT/NAME         the same by those that are registered
-                                     there ('spillway donor --pool')
+                                     there ('spillway donor --pool'); etcds://
+                                     speaks TLS to etcd
 A donor takes size=SIZE, what the program may need of it: the run is promised
 that, or does not start; without it the run is promised what the donor gives.
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.

@@ -159,8 +159,9 @@ fn begin_registered(
     run_token: &str,
     held: &mut Vec<OwnedFd>,
 ) -> Result<Vec<NewDonor>, StoreError> {
-    let mut directory = membership::open(etcd)
+    let directory = membership::open(etcd)
         .ok_or_else(|| spec.unusable("this process does not ask etcd", "start it by 'spillway run'"))?;
+    let mut directory = directory.map_err(|reason| spec.unusable(reason, "then try again"))?;
     let remedy = "see that etcd runs there, or name the donors: pool:HOST:PORT,HOST:PORT";
     let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
     members.retain(|member| !member.is_draining);

@@ -59,6 +59,16 @@ fn a_pool_in_etcd_is_read_and_printed() {
     assert_eq!(pool.to_string(), text);
     assert_eq!(etcd.to_string().parse(), Ok(etcd.clone()));
     assert_eq!(parse("pool:etcd://a/x").unwrap().to_string(), "pool:etcd://a:2379/x");
+    for (text, shown) in [
+        ("pool:etcds://a:2379/x?tls-certificates=t", "t"),
+        ("pool:etcds://a:2379/x?etcd-certificates=e&tls-certificates=t", "e"),
+        ("pool:etcds://a:2379/x?etcd-certificates=e&plain", "e"),
+    ] {
+        let Ok(StoreSpec::Pool(pool)) = parse(text) else { panic!("no pool: {text}") };
+        let Members::Etcd(etcd) = &pool.members else { panic!("no etcd") };
+        assert_eq!(etcd.certificates(), Some(std::path::Path::new(shown)), "{text}");
+        assert_eq!((etcd.to_string().as_str(), pool.to_string().as_str()), ("etcds://a:2379/x", text));
+    }
     for (text, reason) in [
         ("pool:etcd://a:2379", "name is missing"),
         ("pool:etcd://a:2379/", "no name of a pool"),
@@ -66,6 +76,11 @@ fn a_pool_in_etcd_is_read_and_printed() {
         ("pool:etcd:///x", "names no host"),
         ("pool:etcd://a:0/x", "not a port"),
         ("pool:etcd://a/x?domain=host", "spillway donor --domain"),
+        ("pool:etcds://a/x", "no certificates are named"),
+        ("pool:etcds://a/x?plain", "no certificates are named"),
+        ("pool:etcds://a/x?etcd-certificates=", "etcd-certificates"),
+        ("pool:etcd://a/x?etcd-certificates=e", "is for etcds:"),
+        ("pool:a,b?etcd-certificates=e", "named in etcd"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(reason), "{text}: {error}");

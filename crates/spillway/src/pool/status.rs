@@ -2,6 +2,7 @@
 //! they have there, and which repairs are under way.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -47,6 +48,10 @@ pub struct StatusArgs {
     pool: Pool,
     #[command(flatten)]
     reach: Reach,
+    /// What etcd is shown where the pool is etcds://, by TLS [default: what
+    /// --tls-certificates says]
+    #[arg(long, value_name = "DIR")]
+    etcd_certificates: Option<PathBuf>,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
@@ -65,7 +70,7 @@ impl FromStr for Pool {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix("pool:").unwrap_or(text);
         let text = text.split_once('?').map_or(text, |(before, _)| before);
-        if text.starts_with("etcd:") {
+        if text.starts_with("etcd:") || text.starts_with("etcds:") {
             return text.parse().map(Self::Etcd).map_err(|error| error.to_string());
         }
         let donors = text.split(',').map(|donor| {
@@ -108,7 +113,8 @@ struct Row {
 
 /// Asks all donors at the same time, and prints what they say.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
-    let (pool, members, runs) = members(&args.pool)?;
+    let certificates = args.etcd_certificates.as_deref().or(args.reach.certificates());
+    let (pool, members, runs) = members(&args.pool, certificates)?;
     let rows: Vec<Row> = std::thread::scope(|scope| {
         let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| row(member, &args.reach))).collect();
         asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
@@ -135,13 +141,17 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
 type Found = (String, Vec<Member>, Option<Vec<RunState>>);
 
 /// What is known of a pool before any donor is asked.
-fn members(pool: &Pool) -> Result<Found, Refusal> {
+fn members(pool: &Pool, certificates: Option<&Path>) -> Result<Found, Refusal> {
     match pool {
         Pool::Etcd(etcd) => {
+            let etcd = &etcd.clone().shown(certificates).ok_or_else(|| {
+                (1, format!("{etcd} speaks TLS: add --tls-certificates DIR, or --etcd-certificates DIR"))
+            })?;
             let away = |reason: String| {
                 (1, format!("{etcd}: {reason}; see that etcd runs there, or list the donors: HOST:PORT,..."))
             };
-            let mut directory = spillway_etcd::open(etcd);
+            let mut directory =
+                spillway_etcd::open(etcd).map_err(|reason| (1, format!("{etcd}: {reason}")))?;
             let mut members = directory.look().map_err(away)?;
             let mut runs = directory.runs().map_err(away)?;
             runs.sort_by(|one, other| (&one.host, one.pid).cmp(&(&other.host, other.pid)));
