@@ -151,7 +151,7 @@ impl World {
         let donor = asked.left[self.dice.below(asked.left.len())].1.donor;
         // What one donor was asked for comes in that order: the last resort may have several parts of a row.
         let first = asked.left.iter().position(|(_, place)| place.donor == donor).unwrap();
-        let (part, place) = asked.left.remove(first);
+        let (part, _) = asked.left.remove(first);
         let donor = usize::from(donor);
         let seen = table.donor(donor);
         let coming = self.connections[actor].get_mut(&donor).and_then(VecDeque::pop_front);
