@@ -97,6 +97,9 @@ fn load(file: &Path, authorities: &[CertificateDer<'_>]) -> Result<Lists, TlsErr
     let lists = CertificateRevocationListDer::pem_file_iter(file)
         .and_then(Iterator::collect::<Result<Lists, _>>)
         .map_err(|error| fail(pem_reason(&error, "list of revoked certificates")))?;
+    if lists.is_empty() {
+        return Err(fail("it holds no list of revoked certificates in PEM".to_owned()));
+    }
     let mut parsed = Vec::with_capacity(lists.len());
     for list in &lists {
         let (_, list) = CertificateRevocationList::from_der(list)

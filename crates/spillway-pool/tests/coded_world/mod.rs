@@ -402,7 +402,11 @@ impl World {
             there.clone().count() < PARTS && there.filter(|place| of_spill(&place)).count() < DATA
         };
         let lacking: Vec<u32> = (0..SLOTS).filter(|slot| table.seat(*slot).is_some_and(is_lacking)).collect();
-        if lacking.is_empty() { String::new() } else { format!("slots {lacking:?} lack parts ") }
+        if lacking.is_empty() {
+            return String::new();
+        }
+        let seat = table.seat(lacking[0]);
+        format!("slots {lacking:?} lack parts: {:?} ", seat.map(|seat| table.see_slab(seat.slab)))
     }
 
     fn is_nothing_made(&self, table: &Table<'_>) -> bool {
