@@ -57,7 +57,7 @@ pub struct Lease(i64);
 #[derive(Debug)]
 pub struct Gateway {
     agent: ureq::Agent,
-    /// `http` or `https`.
+    /// What a URL begins with: `http` or `https`.
     scheme: &'static str,
     servers: Vec<String>,
     /// The server that has answered last.

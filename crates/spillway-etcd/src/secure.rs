@@ -31,6 +31,8 @@ struct Secured {
     wire: TransportAdapter,
     /// What has come and was not taken yet.
     plain: Vec<u8>,
+    /// Something of the application's has come.
+    has_heard: bool,
 }
 
 impl std::fmt::Debug for Secured {
@@ -60,7 +62,7 @@ impl<In: Transport> Connector<In> for Secure {
         let buffers =
             LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
         let session = self.0.begin(host).map_err(broken)?;
-        let mut secured = Secured { buffers, session, wire, plain: Vec::new() };
+        let mut secured = Secured { buffers, session, wire, plain: Vec::new(), has_heard: false };
         while secured.session.is_handshaking() {
             secured.send_pending()?;
             if secured.session.is_handshaking() {
@@ -73,6 +75,17 @@ impl<In: Transport> Connector<In> for Secure {
 }
 
 impl Secured {
+    /// Why a connection broke. A server says only after the handshake that it does not take our
+    /// certificate, and hangs up, so that what it said may be lost.
+    fn reason(&self, error: Error) -> ureq::Error {
+        let is_cut = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
+        if self.has_heard || self.session.is_handshaking() || !is_cut.contains(&error.kind()) {
+            return error.into();
+        }
+        let guess = "it hung up as TLS had begun, as one does that does not take this client's certificate";
+        Error::new(error.kind(), guess).into()
+    }
+
     fn send_pending(&mut self) -> Result<(), ureq::Error> {
         let mut sealed = Vec::new();
         self.session.pending(&mut sealed);
@@ -82,10 +95,10 @@ impl Secured {
     /// Receives some, and opens it.
     fn receive(&mut self) -> Result<(), ureq::Error> {
         let mut sealed = [0; CHUNK_BYTES];
-        let count = self.wire.read(&mut sealed)?;
+        let count = self.wire.read(&mut sealed).map_err(|error| self.reason(error))?;
         if count == 0 {
             // Whoever cuts a connection must not pass for the end of an answer.
-            return Err(Error::new(ErrorKind::UnexpectedEof, "etcd hung up amid TLS").into());
+            return Err(self.reason(Error::new(ErrorKind::UnexpectedEof, "etcd hung up amid TLS")));
         }
         let opened = self.session.open(&sealed[..count], &mut self.plain);
         // It learns why, if it still listens.
@@ -104,7 +117,7 @@ impl Transport for Secured {
         self.wire.set_timeout(timeout);
         let mut sealed = Vec::new();
         self.session.seal(&self.buffers.output()[..amount], &mut sealed).map_err(broken)?;
-        Ok(self.wire.write_all(&sealed)?)
+        self.wire.write_all(&sealed).map_err(|error| self.reason(error))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
@@ -115,6 +128,7 @@ impl Transport for Secured {
             }
             self.receive()?;
         }
+        self.has_heard = true;
         let place = self.buffers.input_append_buf();
         let count = place.len().min(self.plain.len());
         place[..count].copy_from_slice(&self.plain[..count]);

@@ -169,7 +169,8 @@ fn refusal(error: &CertificateError, other: &str) -> String {
 pub(crate) fn list_reason(error: &CertRevocationListError) -> String {
     match error {
         CertRevocationListError::UnsupportedCrlVersion => {
-            "the list of revoked certificates is of version 1, and version 2 is needed (openssl: say              crl_extensions in the section of the CA)"
+            "the list of revoked certificates is of version 1, and version 2 is needed (openssl: say \
+             crl_extensions in the section of the CA)"
                 .to_owned()
         }
         CertRevocationListError::BadSignature => {

@@ -52,7 +52,7 @@ pub(crate) const CLIENT: Names = Names {
 /// What one side shows, and whom it believes.
 pub(crate) struct Material {
     pub authorities: Arc<RootCertStore>,
-    /// Their certificates.
+    /// Their certificates as they were read.
     pub authority_certificates: Vec<CertificateDer<'static>>,
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,

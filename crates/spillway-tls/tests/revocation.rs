@@ -1,5 +1,5 @@
-//! Lists of revoked certificates: who is kept out by one, on either side; lists that change while sessions are
-//! begun; and what is said of one that is of no use.
+//! Lists of revoked certificates: who is kept out by one, on either side; lists that change while sessions
+//! are begun; and what is said of one that is of no use.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;

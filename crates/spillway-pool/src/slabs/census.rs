@@ -215,8 +215,8 @@ fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
 /// Pages for which there is room now, where they are moved.
 fn room_for_moves(table: &Table<'_>) -> u64 {
     let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free).count();
-    // To the last resort only where what is new has no room at all: else it would take up, for what is dead at
-    // donors, what the last resort is for.
+    // To the last resort only where what is new has no room at all: else it would take up, for what is dead
+    // at donors, what the last resort is for.
     let is_full = fitting(table, FRESH_STREAM).is_none_or(|fresh| fresh.slabs == 0);
     let may_go_to = |moved: &Fitting| is_full || moved.on_donors >= table.data_parts();
     let moved = fitting(table, MOVED_STREAM).filter(may_go_to);

@@ -1,5 +1,5 @@
-//! Slabs of which parts are in the last resort ([`crate::spill`]): when all their pages can be had from it, and
-//! when they return to donors.
+//! Slabs of which parts are in the last resort ([`crate::spill`]): when all their pages can be had from it,
+//! and when they return to donors.
 
 use crate::slabs::slab::SlabSeen;
 use crate::table::Table;

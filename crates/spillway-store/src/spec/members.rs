@@ -46,7 +46,7 @@ pub struct EtcdPool {
 /// How etcd is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EtcdSpeech {
-    /// `etcd://`: plainly.
+    /// `etcd://`: plainly, by HTTP.
     Plain,
     /// `etcds://`: by TLS, with certificates on both sides. The directory of the client's certificate and
     /// key, and of the CA's certificate; none until somebody has said it ([`EtcdPool::shown`]).

@@ -20,7 +20,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// The client's certificates.
+    /// Where the client's certificates are.
     pub(super) fn certificates(&self) -> Option<&Path> {
         self.tls_certificates.as_deref()
     }
