@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::size::Size;
-use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
 use spillway_donor::{Config, Donor};
 use spillway_store::{Lane, ReadRequest, StoreSpec, WriteRequest};
@@ -127,7 +126,6 @@ fn donor() -> Result<(), Failure> {
         limits: Limits::of(16),
         force: false,
         protect: false,
-        log: LineStyle::None,
     })?;
     let places: Vec<String> = donor.places().map(ToString::to_string).collect();
     println!("{}\n", places.join("\n"));

@@ -337,7 +337,6 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::journal::LineStyle;
 
     struct Scene {
         connections: Connections,

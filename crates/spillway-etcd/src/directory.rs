@@ -59,10 +59,12 @@ impl Drop for EtcdDirectory {
 }
 
 /// Opens the directory of a pool; nobody is asked yet.
-#[must_use]
-pub fn open(pool: &EtcdPool) -> Box<dyn Directory> {
-    let gateway = Gateway::new(pool);
-    Box::new(EtcdDirectory { pool: pool.clone(), gateway, registered: None, watch: None })
+///
+/// # Errors
+/// Certificates for it are missing, or of no use.
+pub fn open(pool: &EtcdPool) -> Result<Box<dyn Directory>, String> {
+    let gateway = Gateway::new(pool).map_err(|error| error.to_string())?;
+    Ok(Box::new(EtcdDirectory { pool: pool.clone(), gateway, registered: None, watch: None }))
 }
 
 impl Directory for EtcdDirectory {

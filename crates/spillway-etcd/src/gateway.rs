@@ -2,14 +2,18 @@
 //! base64, numbers of 64 bits as text.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use spillway_store::spec::EtcdPool;
+use spillway_store::spec::{EtcdPool, EtcdSpeech};
+use spillway_tls::{ClientSide, TlsError};
 use thiserror::Error;
+
+use crate::secure;
 
 /// How long one server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -21,6 +25,9 @@ const MOST_BYTES: u64 = 16 << 20;
 /// Why etcd does not do what it was asked for.
 #[derive(Debug, Error)]
 pub enum EtcdError {
+    /// It is to be spoken to by TLS, and the certificates for that are of no use.
+    #[error("etcd's certificates: {0}")]
+    Certificates(#[from] TlsError),
     /// None of the servers answers.
     #[error("etcd does not answer ({0})")]
     Away(String),
@@ -50,6 +57,8 @@ pub struct Lease(i64);
 #[derive(Debug)]
 pub struct Gateway {
     agent: ureq::Agent,
+    /// What a URL begins with: `http` or `https`.
+    scheme: &'static str,
     servers: Vec<String>,
     /// The server that has answered last.
     last: usize,
@@ -166,8 +175,10 @@ fn end_of(prefix: &str) -> String {
 
 impl Gateway {
     /// A way to the servers of a pool's etcd; none is asked yet.
-    #[must_use]
-    pub fn new(pool: &EtcdPool) -> Self {
+    ///
+    /// # Errors
+    /// Certificates for it are missing, or of no use.
+    pub fn new(pool: &EtcdPool) -> Result<Self, EtcdError> {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .timeout_connect(Some(CONNECT_PATIENCE))
@@ -176,7 +187,15 @@ impl Gateway {
             // etcd is on the way to nowhere.
             .proxy(None);
         let servers = pool.servers.iter().map(ToString::to_string).collect();
-        Self { agent: config.build().into(), servers, last: 0 }
+        let (agent, scheme) = match &pool.speech {
+            EtcdSpeech::Plain => (config.build().into(), "http"),
+            EtcdSpeech::Tls(directory) => {
+                // Who has said none has none in the directory that he is in.
+                let side = ClientSide::load(directory.as_deref().unwrap_or(Path::new("")))?;
+                (secure::agent(config.build(), side), "https")
+            }
+        };
+        Ok(Self { agent, scheme, servers, last: 0 })
     }
 
     /// Asks for a lease of so many seconds.
@@ -237,7 +256,7 @@ impl Gateway {
             "range_end": end_of(prefix),
             "start_revision": (after_revision + 1).to_string(),
         }});
-        let url = format!("http://{}/v3/watch", self.servers[self.last]);
+        let url = format!("{}://{}/v3/watch", self.scheme, self.servers[self.last]);
         let request = self.agent.post(url).content_type("application/json");
         let request = request.config().timeout_global(Some(time)).build();
         let response = request.send(wish.to_string().as_bytes()).map_err(|error| away(&error))?;
@@ -279,7 +298,7 @@ impl Gateway {
     }
 
     fn ask_one(&self, what: &str, body: &Value) -> Result<(u16, String), ureq::Error> {
-        let url = format!("http://{}/v3/{what}", self.servers[self.last]);
+        let url = format!("{}://{}/v3/{what}", self.scheme, self.servers[self.last]);
         let request = self.agent.post(url).content_type("application/json");
         let mut response = request.send(body.to_string().as_bytes())?;
         let text = response.body_mut().with_config().limit(MOST_BYTES).read_to_string()?;

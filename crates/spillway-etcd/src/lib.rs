@@ -16,6 +16,7 @@
 //! | [`directory`] | the donors of a pool, for runs; and runs, for who looks after the pool |
 //! | [`run_registration`] | what a run registers |
 //! | [`registrar`] | the registration of a donor, kept up |
+//! | `secure` | TLS to etcd |
 //! | `plain_name` | names that may be printed |
 
 pub mod directory;
@@ -23,6 +24,7 @@ pub mod gateway;
 mod plain_name;
 pub mod registrar;
 pub mod run_registration;
+mod secure;
 mod watch;
 
 pub use directory::{EtcdDirectory, open};

@@ -62,7 +62,7 @@ impl Registrar {
         let (stop, stopped) = channel();
         let mut registering = Registering {
             pool: pool.clone(),
-            gateway: Gateway::new(pool),
+            gateway: Gateway::new(pool).map_err(std::io::Error::other)?,
             donor: Box::new(donor),
             tell: Box::new(tell),
             registered: None,

@@ -74,10 +74,10 @@ impl Seen {
 }
 
 impl Watch {
-    /// Begins one; `None` where there can be no thread for it.
+    /// Begins one; `None` where there can be no thread for it, or no way to etcd any more.
     pub(crate) fn start(pool: &EtcdPool, prefix: String) -> Option<Self> {
         let seen = Arc::<Seen>::default();
-        let (own, mut gateway) = (Arc::clone(&seen), Gateway::new(pool));
+        let (own, mut gateway) = (Arc::clone(&seen), Gateway::new(pool).ok()?);
         let body = move || {
             while own.end() {
                 // Why it ended is of no matter: the next look says what is so.

@@ -134,7 +134,7 @@ fn await_donors(directory: &mut dyn Directory, wanted: &[&str]) {
 #[test]
 fn changes_are_told_as_they_happen() {
     let server = Server::start(&["10.0.0.1:1"]);
-    let mut directory = spillway_etcd::open(&server.pool);
+    let mut directory = spillway_etcd::open(&server.pool).unwrap();
     await_donors(&mut *directory, &["10.0.0.1:1"]);
     directory.await_change(Duration::ZERO);
     let mut watch = server.watch();
@@ -152,7 +152,7 @@ fn changes_are_told_as_they_happen() {
 #[test]
 fn a_watch_that_ends_is_begun_anew_with_a_look() {
     let server = Server::start(&["10.0.0.1:1"]);
-    let mut directory = spillway_etcd::open(&server.pool);
+    let mut directory = spillway_etcd::open(&server.pool).unwrap();
     directory.await_change(Duration::ZERO);
     let mut watch = server.watch();
     await_donors(&mut *directory, &["10.0.0.1:1"]);

@@ -6,6 +6,8 @@
 //!   copies that are missing. It is in no copyset.
 //! * One copy there is enough ([`crate::survey`]): it dies with no donor. What dies with this machine is of
 //!   no use without it.
+//! * Of a slab of coded pages it has the parts for which there is no donor, beside each other, but never more
+//!   than the pages can be had from: so many are enough, whatever becomes of the donors ([`crate::slabs`]).
 //! * Donors are read first, as long as they are well.
 //! * Once donors have room again the supervisor makes copies there, and drops that in the last resort when as
 //!   many as are wanted are whole.

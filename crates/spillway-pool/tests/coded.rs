@@ -16,8 +16,8 @@ const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut decoded, mut moved, mut freed, mut losses) = (0, 0, 0, 0, 0);
-    let (mut joined, mut left, mut discarded, mut compacted) = (0, 0, 0, 0);
-    let (mut hedged, mut beside, mut gathered) = (0, 0, 0);
+    let (mut joined, mut left, mut discarded, mut compacted, mut spilled) = (0, 0, 0, 0, 0);
+    let (mut hedged, mut beside, mut gathered, mut full) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
@@ -29,14 +29,16 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
         (discarded, compacted) = (discarded + world.discarded, compacted + world.compacted);
         (hedged, beside, gathered) =
             (hedged + world.hedged, beside + world.beside, gathered + world.gathered);
+        (spilled, full) = (spilled + world.spilled, full + world.full);
     }
     // The worlds are of use only if much happens in them.
-    let much = [reads, decoded, moved, freed, losses, joined, left, discarded, compacted];
-    let counts = format!("{much:?} {hedged} {beside} {gathered}");
+    let much = [reads, decoded, moved, freed, losses, joined, left, discarded, compacted, spilled];
+    let counts = format!("{much:?} {hedged} {beside} {gathered} {full}");
     assert!(reads > 5_000 && decoded > 500 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
-    assert!(discarded > 5_000 && compacted > 2_000, "{counts}");
+    assert!(discarded > 5_000 && compacted > 2_000 && spilled > 2_000, "{counts}");
     assert!(hedged > 1_000 && beside > 10_000 && gathered > 2_000, "{counts}");
+    assert!(full > 1_000, "{counts}");
 }
 
 #[test]
@@ -65,6 +67,10 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "second-sending-forgotten",
         "unnamed-taken-for-quiet",
         "looked-while-emptied",
+        "spilled-page-not-returned",
+        "spilled-version-kept",
+        "returned-page-read",
+        "spilled-part-taken-for-all",
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {

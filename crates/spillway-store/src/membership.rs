@@ -90,8 +90,8 @@ pub trait Directory: Send {
     fn runs(&mut self) -> Result<Vec<RunState>, String>;
 }
 
-/// What opens a pool's directory.
-pub type Opener = fn(&EtcdPool) -> Box<dyn Directory>;
+/// What opens a pool's directory, or says why that cannot be.
+pub type Opener = fn(&EtcdPool) -> Result<Box<dyn Directory>, String>;
 
 static OPENER: OnceLock<Opener> = OnceLock::new();
 
@@ -101,6 +101,6 @@ pub fn open_by(opener: Opener) {
 }
 
 /// The directory of a pool; `None` in a process that was not told how to open one.
-pub(crate) fn open(pool: &EtcdPool) -> Option<Box<dyn Directory>> {
+pub(crate) fn open(pool: &EtcdPool) -> Option<Result<Box<dyn Directory>, String>> {
     OPENER.get().map(|opener| opener(pool))
 }

@@ -1,6 +1,6 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`, `nbds:` by TLS,
 //! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`,
-//! `pool:etcd://HOST:PORT/NAME`.
+//! `pool:etcd://HOST:PORT/NAME` (`etcds:` by TLS).
 //! `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
 //! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
@@ -525,7 +525,7 @@ mod transport;
 mod transport_uri;
 mod wishes;
 
-pub use members::{EtcdPool, Members, PoolDonor};
+pub use members::{EtcdPool, EtcdSpeech, Members, PoolDonor};
 pub use pool::{Code, Domains, PoolSpec, Spill};
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

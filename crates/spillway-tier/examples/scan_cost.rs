@@ -19,7 +19,7 @@ use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::mover::KernelMover;
 use spillway_tier::process;
 use spillway_tier::room::NodeRoom;
-use spillway_tier::source::{self, Choice};
+use spillway_tier::source::{self, Choice, Wanted};
 
 const SCANS: u32 = 10;
 /// Few enough that their translations fit into any TLB.
@@ -67,7 +67,7 @@ fn main() {
 }
 
 fn measure(choice: Choice, mib: usize, busy_start: u64) {
-    let mut source = source::open(choice).unwrap().source;
+    let mut source = source::open(Wanted { choice, ..Wanted::default() }).unwrap().source;
     let mut memory = vec![1_u8; mib << 20];
     let process = std::process::id();
     let ranges = process::layout(Path::new("/"), process).unwrap().managed;

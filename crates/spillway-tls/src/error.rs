@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertRevocationListError, CertificateError, Error};
 use thiserror::Error as ThisError;
 
 const NAMES: &str = "write a host's name or an IP address; a client's name has at most 64 bytes";
@@ -100,6 +100,9 @@ impl TlsError {
         let other = side.other();
         match error {
             Error::InvalidCertificate(error) => Self::Certificate(refusal(error, other)),
+            Error::InvalidCertRevocationList(error) => {
+                Self::Certificate(format!("ca-crl.pem: {}: put a new one there", list_reason(error)))
+            }
             Error::NoCertificatesPresented => {
                 Self::Certificate(format!("the {other} shows no certificate: give it one of this CA"))
             }
@@ -140,10 +143,46 @@ fn refusal(error: &CertificateError, other: &str) -> String {
         CertificateError::NotValidForName => {
             format!("the {other}'s certificate is for another name: name it so, or say tls-hostname=NAME")
         }
+        CertificateError::Revoked => {
+            format!("the {other}'s certificate was revoked, says ca-crl.pem: give it a new one")
+        }
+        CertificateError::ExpiredRevocationList | CertificateError::ExpiredRevocationListContext { .. } => {
+            format!(
+                "whether the {other}'s certificate was revoked is not known, for the list in ca-crl.pem \
+                     has expired: put a new one there"
+            )
+        }
+        CertificateError::UnknownRevocationStatus => {
+            format!(
+                "whether the {other}'s certificate was revoked is not known, for ca-crl.pem has no list \
+                     of who signed it: add that"
+            )
+        }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             format!("the {other}'s certificate is not made for a {other}: make one for that")
         }
         other_error => format!("the {other}'s certificate is not taken: {other_error:?}"),
+    }
+}
+
+/// What is wrong with a list.
+pub(crate) fn list_reason(error: &CertRevocationListError) -> String {
+    match error {
+        CertRevocationListError::UnsupportedCrlVersion => {
+            "the list of revoked certificates is of version 1, and version 2 is needed (openssl: say \
+             crl_extensions in the section of the CA)"
+                .to_owned()
+        }
+        CertRevocationListError::BadSignature => {
+            "the list of revoked certificates was not signed by its authority".to_owned()
+        }
+        CertRevocationListError::IssuerInvalidForCrl => {
+            "its authority may not sign lists of revoked certificates (key usage cRLSign)".to_owned()
+        }
+        other => format!(
+            "the list of revoked certificates cannot be used: {}",
+            Error::InvalidCertRevocationList(other.clone())
+        ),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Certificates and keys as they lie in a directory.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -12,6 +13,8 @@ use crate::TlsError;
 
 /// The certificate of the authority that has signed the other side's.
 pub const CA_CERTIFICATE: &str = "ca-cert.pem";
+/// What certificates the authority has taken back, if it says so: the name is libnbd's, nbdkit's and QEMU's.
+pub const CA_REVOCATIONS: &str = "ca-crl.pem";
 /// The authority's key, which only who makes certificates needs.
 pub const CA_KEY: &str = "ca-key.pem";
 /// What a server shows: its certificate.
@@ -48,7 +51,9 @@ pub(crate) const CLIENT: Names = Names {
 
 /// What one side shows, and whom it believes.
 pub(crate) struct Material {
-    pub authorities: RootCertStore,
+    pub authorities: Arc<RootCertStore>,
+    /// Their certificates as they were read.
+    pub authority_certificates: Vec<CertificateDer<'static>>,
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
     /// The file of the certificate, for messages.
@@ -65,9 +70,10 @@ impl Material {
             needed: names.needed,
         };
         let mut authorities = RootCertStore::empty();
-        for authority in certificates(&ca_file).map_err(|reason| fail(&ca_file, reason))? {
+        let authority_certificates = certificates(&ca_file).map_err(|reason| fail(&ca_file, reason))?;
+        for authority in &authority_certificates {
             authorities
-                .add(authority)
+                .add(authority.clone())
                 .map_err(|error| fail(&ca_file, format!("it holds no certificate of a CA: {error}")))?;
         }
         let file = directory.join(names.certificate);
@@ -78,7 +84,7 @@ impl Material {
         if let Some(first) = chain.first() {
             check_dates(&file, first)?;
         }
-        Ok(Self { authorities, chain, key, file })
+        Ok(Self { authorities: Arc::new(authorities), authority_certificates, chain, key, file })
     }
 }
 
@@ -90,7 +96,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(found) }
 }
 
-fn pem_reason(error: &rustls::pki_types::pem::Error, what: &str) -> String {
+pub(crate) fn pem_reason(error: &rustls::pki_types::pem::Error, what: &str) -> String {
     use rustls::pki_types::pem::Error;
     match error {
         Error::Io(error) => error.to_string(),

@@ -7,6 +7,7 @@
 //! | [`error`] | what is wrong with certificates or the other side, in words with a remedy |
 //! | [`identity`] | who a client is, by its certificate |
 //! | [`files`] | certificates and keys as they lie in a directory |
+//! | [`revocation`] | certificates that an authority has taken back |
 //! | [`session`] | one connection: plain bytes to sealed ones and back |
 //! | [`sides`] | what a server and a client begin sessions with |
 //! | [`making`] | making certificates |
@@ -15,6 +16,7 @@ pub mod error;
 pub mod files;
 pub mod identity;
 pub mod making;
+mod revocation;
 pub mod session;
 pub mod sides;
 

@@ -125,6 +125,10 @@ pub struct DonorArgs {
     /// Register in this pool of etcd's, for as long as the donor lives; takes --listen
     #[arg(long, value_name = "etcd://HOST:PORT/NAME", requires = "listen")]
     pool: Option<EtcdPool>,
+    /// What etcd is shown where --pool is etcds://, by TLS: a directory with ca-cert.pem, client-cert.pem and
+    /// client-key.pem [default: that of --tls-certificates]
+    #[arg(long, value_name = "DIR", requires = "pool")]
+    etcd_certificates: Option<PathBuf>,
     /// What fails together with this donor, such as its rack: no two copies of a page are put into one domain
     /// [default: its address]
     #[arg(long, value_name = "NAME", requires = "pool", value_parser = parse_domain)]
@@ -277,6 +281,9 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let connections_per_client = args.max_connections_per_client.unwrap_or(limits.connections_per_client);
     let tls = args.tls_certificates.as_deref().map(ServerSide::load).transpose();
     let tls = tls.map_err(|error| DonorError::Certificates(error).to_string())?;
+    let shown = args.etcd_certificates.as_ref().or(args.tls_certificates.as_ref());
+    let pool =
+        args.pool.as_ref().map(|pool| registering::shown(pool, shown.map(PathBuf::as_path))).transpose()?;
     let config = Config {
         memory,
         per_run: args.per_run,
@@ -303,8 +310,7 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
     let wishes = Wishes { advertise: args.advertise, domain: args.domain.as_deref(), per_run: args.per_run };
-    let registrar =
-        args.pool.as_ref().map(|pool| registering::register(&wishes, pool, &donor)).transpose()?;
+    let registrar = pool.as_ref().map(|pool| registering::register(&wishes, pool, &donor)).transpose()?;
     let summary = donor.serve(stop.as_fd(), &hung_up).map_err(|error| error.to_string())?;
     drop(registrar);
     let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;

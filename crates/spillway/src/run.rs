@@ -75,7 +75,8 @@ Stores, filled in the order given:
   pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
                                      (copies=N), so that one may die
   pool:etcd://HOST:PORT/NAME         the same by those that are registered
-                                     there ('spillway donor --pool')
+                                     there ('spillway donor --pool'); etcds://
+                                     speaks TLS to etcd
 A donor takes size=SIZE, what the program may need of it: the run is promised
 that, or does not start; without it the run is promised what the donor gives.
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
@@ -282,7 +283,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let program = locate(&args.program[0])?;
     if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
         let name = program.display().to_string();
-        told::unmanaged(&format!("{name} runs unmanaged: {reason}"), &name, &reason.to_string());
+        told::unmanaged(&format!("{name} runs unmanaged: {reason}"), &name, reason);
     }
     let asked = args.fault_mode.map_or_else(AskedMode::of_environment, Ok)?;
     let (fault_mode, fault_mode_reason) = FaultMode::choose(asked.by_name(), &args.store);

@@ -14,13 +14,16 @@ use std::process::Command;
 
 use fault_common::disks::SmallDisk;
 use fault_common::{Hold, Scene};
-use pool_common::{Donors, donor, refused, says};
+use pool_common::{Donors, donor, pool_command, refused, says};
+use rustix::process::Signal;
 use serde_json::Value;
 use support::MIB;
 use support::child::{PATIENCE, free_port, until};
 use support::tools::c_program;
 
 const PAGE_BYTES: usize = 4096;
+/// What a shell says of a program that Ctrl-C has ended.
+const BY_SIGINT: i32 = 130;
 
 /// The process `spillway run` of a program.
 fn run_of(hold: &Hold) -> i32 {
@@ -96,6 +99,107 @@ fn pages_return_from_the_last_resort_when_a_donor_has_room_again() {
     hold.goes_on(2);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn coded_pages_for_which_full_donors_have_no_room_go_to_the_last_resort() {
+    let (donors, scene) = (Donors::start(6, "12M"), Scene::new());
+    let uri = donors.uri(&format!("?data=4&parity=2&{}", spill(&scene.work().join("far"), "64M")));
+    let mut hold = Hold::start(&scene, 40, &[uri]);
+    hold.goes_on(3);
+    let row = spill_row(&scene, &hold);
+    let number = |name: &str| row[name].as_u64().unwrap();
+    assert!(number("used_bytes") > 8 * MIB && number("written_pages") > 1_000, "{row}");
+    assert!(number("fetched_pages") > 100 && row["is_sealed"] == true && row["health"] == "ok", "{row}");
+    says(&hold.running, "takes pages for which donors have no room");
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn with_a_last_resort_all_donors_of_a_code_may_die_and_pages_return_to_others() {
+    let (mut donors, scene) = (Donors::start(4, "64M"), Scene::new());
+    let ports = [free_port(), free_port()];
+    let start = |number: usize| Some(donor(number, "64M", ports[number], &[]));
+    (0..2).for_each(|number| donors.0[number] = start(number));
+    let query = "data=2&parity=2&reconnect=1";
+    let uri = donors.uri(&format!("?{query}&{}", spill(&scene.work().join("far"), "64M")));
+    let mut hold = Hold::start(&scene, 16, &[uri]);
+    hold.goes_on(1);
+    for (round, dead) in [[0, 1], [2, 3]].into_iter().enumerate() {
+        dead.into_iter().for_each(|number| donors.kill(number));
+        until(PATIENCE, &format!("all pages to be whole: {}", hold.running.complaint()), || {
+            let said = hold.running.complaint();
+            (said.matches("or are in the last resort, again").count() > round).then_some(())
+        });
+    }
+    hold.goes_on(2);
+    let used = || spill_row(&scene, &hold)["used_bytes"].as_u64().unwrap();
+    let all = used();
+    assert!(all > 8 * MIB, "{all}");
+    (0..2).for_each(|number| donors.0[number] = start(number));
+    // Two parts of each row return, and the last resort has the two others.
+    until(PATIENCE, "what donors have to be read from them", || {
+        (donors_hold(&scene, &donors) > 8 * MIB).then_some(())
+    });
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn processes_of_a_run_share_the_last_resort_of_coded_pages() {
+    let (mut donors, scene) = (Donors::start(6, "16M"), Scene::new());
+    let uri = donors.uri(&format!("?data=4&parity=2&{}", spill(&scene.work().join("far"), "192M")));
+    let mut command = scene.run("16M", &[uri], c_program("fault_hold"));
+    let mut hold = Hold::start_by(command.args(["16", "4"]));
+    hold.goes_on(3);
+    donors.kill(1);
+    donors.kill(4);
+    hold.goes_on(5);
+    let used = || spill_row(&scene, &hold)["used_bytes"].as_u64().unwrap();
+    until(PATIENCE, "parts in the last resort", || (used() > 8 * MIB).then_some(()));
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn where_the_last_resort_of_coded_pages_is_full_too_memory_is_refused_and_nothing_is_lost() {
+    let (donors, scene) = (Donors::start(6, "12M"), Scene::new());
+    let uri = donors.uri(&format!("?data=4&parity=2&{}", spill(&scene.work().join("far"), "24M")));
+    let filled = scene.fill(80, &[&uri]);
+    assert_eq!((filled.right, filled.lost), (2 * filled.written, 0), "{filled:?}");
+    assert!(filled.refused > 0 && filled.written > (24 * MIB) / PAGE_BYTES as u64, "{filled:?}");
+    assert!(filled.complaint.contains("is full with its 24 MiB"), "{filled:?}");
+}
+
+/// Ctrl-C ends the program, and the file, which has no name, goes with the last process of the run.
+#[test]
+fn a_run_that_is_interrupted_gives_the_space_of_its_last_resort_back() {
+    for query in ["copies=2", "data=4&parity=2"] {
+        let (donors, scene, disk) = (Donors::start(6, "12M"), Scene::new(), SmallDisk::tmpfs(96));
+        let free = || rustix::fs::statvfs(disk.path()).unwrap().f_bfree;
+        let before = free();
+        let uri = donors.uri(&format!("?{query}&{}", spill(&disk.path().join("far"), "64M")));
+        let mut hold = Hold::start(&scene, 56, &[uri]);
+        hold.goes_on(1);
+        assert!(free() < before, "{query}: nothing is in the last resort");
+        hold.running.signal(Signal::INT);
+        let finished = hold.running.finish(PATIENCE);
+        assert_eq!(finished.code(), BY_SIGINT, "{query}: {finished:?}");
+        until(PATIENCE, "the space to be free again", || (free() == before).then_some(()));
+        assert_eq!(fs::read_dir(disk.path()).unwrap().count(), 0);
+    }
+}
+
+/// What the first two donors hold.
+fn donors_hold(scene: &Scene, donors: &Donors) -> u64 {
+    let pool = format!("{},{}", donors.address(0), donors.address(1));
+    let seen: Value =
+        serde_json::from_str(&pool_command(scene, &["status", &pool, "--json"]).text()).unwrap();
+    let each = seen["donors"].as_array().unwrap();
+    each.iter().map(|donor| donor["held_bytes"].as_u64().unwrap_or(0)).sum()
 }
 
 #[test]
@@ -177,7 +281,7 @@ fn a_last_resort_that_cannot_be_is_refused_in_one_line() {
         ("pool:a:1,b:1?spill=/x", &["spill", "'/x' is no file of this machine", "spill=file:PATH"][..]),
         ("pool:a:1,b:1?spill=file:", &["path of spill=file: is missing", "spill-size=SIZE"]),
         ("pool:a:1,b:1?spill-size=1G", &["spill-size", "name it by spill=file:PATH"]),
-        ("pool:a:1,b:1,c:1?data=2&parity=1&spill=file:/x", &["spill", "pools of copies", "leave it out"]),
+        ("pool:a:1,b:1,c:1?data=2&parity=1&spill-size=1G", &["spill-size", "name it by spill=file:PATH"]),
     ] {
         refused(uri, reasons);
     }
@@ -194,6 +298,12 @@ fn a_last_resort_that_cannot_be_is_refused_in_one_line() {
     ] {
         refused(&donors.uri(&format!("?{}", spill(place, size))), reasons);
     }
+    let coded = Donors::start(6, "12M");
+    let query = format!("?data=4&parity=2&{}", spill(&new, "8M"));
+    refused(
+        &coded.uri(&query),
+        &["4 extents of 2M", "what is coded needs 8", "spill-size=SIZE, 16M or more"],
+    );
     let query = format!("?size=100M&{}", spill(&new, "8M"));
     refused(&donors.uri(&query), &["16 MiB of pages", "its last resort for 8 MiB", "100 MiB were asked for"]);
     assert!(!new.exists());

@@ -213,6 +213,85 @@ fn a_run_that_cannot_start_safely_does_not_start() {
     assert!(text.contains("the key in server-key.pem is not this certificate's"), "{text}");
 }
 
+/// The authority takes certificates back, by the commands in docs/operate/security.md.
+fn revoke(certificates: &Certificates, names: &[&str], days: &str) {
+    let place = |name: &str| certificates.0.path().join(name).display().to_string();
+    let config = "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\ncrlnumber=crlnumber\ndefault_md=sha256\n\
+                  crl_extensions=list\n[list]\nauthorityKeyIdentifier=keyid\n";
+    // As it stands in the documentation, where it is to be run beside these files.
+    let config = config.replace("=index.txt", &format!("={}", place("index.txt")));
+    let config = config.replace("=crlnumber", &format!("={}", place("crlnumber")));
+    fs::write(place("ca.cnf"), config).unwrap();
+    if !Path::new(&place("index.txt")).exists() {
+        fs::write(place("index.txt"), "").unwrap();
+        fs::write(place("crlnumber"), "01\n").unwrap();
+    }
+    let made = |name: &str| certificates.path().join(name).display().to_string();
+    let (config, certificate, key) = (place("ca.cnf"), made("ca-cert.pem"), made("ca-key.pem"));
+    let ca = ["ca", "-config", &config, "-cert", &certificate, "-keyfile", &key];
+    for name in names {
+        tool("openssl", "openssl", &[&ca[..], &["-revoke", &made(name)]].concat());
+    }
+    tool("openssl", "openssl", &[&ca[..], &["-gencrl", "-crldays", days, "-out", &place("new")]].concat());
+    fs::rename(place("new"), made("ca-crl.pem")).unwrap();
+}
+
+#[test]
+fn a_client_whose_certificate_is_revoked_is_turned_away_by_a_donor_that_runs() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("64M", &[]);
+    let uri = certificates.uri(&address(&donor), "&size=24M");
+    // The client's own files, without a list.
+    let client = tempfile::tempdir().unwrap();
+    for name in ["ca-cert.pem", "client-cert.pem", "client-key.pem"] {
+        fs::copy(certificates.path().join(name), client.path().join(name)).unwrap();
+    }
+    let uri = uri.replace(&certificates.text(), &client.path().display().to_string());
+    let mut hold = Hold::start(&scene, 16, &[&uri]);
+    hold.goes_on(1);
+    revoke(&certificates, &["client-cert.pem"], "30");
+    let text = refused(&scene, &uri);
+    assert!(text.contains("does not take this client's certificate (it was revoked)"), "{text}");
+    eventually("the log says why", || donor.log().contains("was revoked, says ca-crl.pem"));
+    // libnbd is turned away as well.
+    let strange = format!("nbds://{}/?tls-certificates={}", address(&donor), client.path().display());
+    assert!(!Command::new("nbdinfo").arg(&strange).output().unwrap().status.success());
+    hold.goes_on(1);
+    hold.ends_whole();
+}
+
+#[test]
+fn neither_donor_nor_run_starts_with_a_list_of_revoked_certificates_that_is_of_no_use() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    revoke(&certificates, &[], "30");
+    let donor = certificates.donor("64M", &[]);
+    let uri = certificates.uri(&address(&donor), "&size=8M");
+    let mut hold = Hold::start(&scene, 8, &[&uri]);
+    hold.goes_on(1);
+    hold.ends_whole();
+    // The donor's certificate was revoked, says the run's list.
+    revoke(&certificates, &["server-cert.pem"], "30");
+    let text = refused(&scene, &uri);
+    assert!(text.contains("the server's certificate was revoked"), "{text}");
+    let listening = |text: &str| {
+        fs::write(certificates.path().join("ca-crl.pem"), text).unwrap();
+        let arguments = ["--memory", "1M", "--listen", "127.0.0.1:0", "--tls-certificates"];
+        let output = command(&[&arguments[..], &[&certificates.text()]].concat()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.lines().count() == 1, "{said}");
+        assert!(said.contains("ca-crl.pem: ") && said.contains("make a new one"), "{said}");
+        let of_run = refused(&scene, &uri);
+        assert!(of_run.contains("ca-crl.pem: ") && of_run.contains("make a new one"), "{of_run}");
+        said
+    };
+    let text = listening("nothing");
+    assert!(text.contains("it holds no list of revoked certificates"), "{text}");
+    let others = Certificates::make();
+    revoke(&others, &[], "30");
+    let text = listening(&fs::read_to_string(others.path().join("ca-crl.pem")).unwrap());
+    assert!(text.contains("it has no list of the authority in ca-cert.pem"), "{text}");
+}
+
 #[test]
 fn libnbd_and_qemu_use_a_donor_by_tls() {
     let certificates = Certificates::make();

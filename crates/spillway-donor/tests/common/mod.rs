@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use spillway_core::size::Size;
-use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
 use spillway_donor::place::Place;
 use spillway_donor::status::Status;
@@ -47,7 +46,6 @@ pub fn config(memory_bytes: u64) -> Config {
         limits: Limits::of(128),
         force: false,
         protect: false,
-        log: LineStyle::None,
     }
 }
 

@@ -50,6 +50,13 @@ pub struct Sending {
     pub pages: usize,
 }
 
+/// Whether a slot's page is in the last resort.
+fn is_spilled(table: &Table<'_>, slot: u32) -> bool {
+    let seat = table.seat(slot);
+    let place = seat.and_then(|seat| table.see_slab(seat.slab).places[usize::from(seat.part)]);
+    place.is_some_and(|place| table.is_spill(usize::from(place.donor)))
+}
+
 /// The seat of the page that comes as number `index` to such rows: neighbours lie in one part, and single
 /// pages in each part in turn.
 #[must_use]
@@ -226,6 +233,7 @@ impl Append {
             Some(from) if !table.planted("moved-over-newer") => {
                 let _ = word.compare_exchange(Seat::pack(Some(from)), seat, SeqCst, SeqCst);
             }
+            None if table.planted("spilled-version-kept") && is_spilled(table, item.slot) => {}
             _ => word.store(seat, SeqCst),
         }
         self.stage = Stage::Publish(sending, at + 1);

@@ -9,7 +9,7 @@
 use spillway_core::page::PAGE_SIZE;
 
 use crate::placement::capacity;
-use crate::slabs::make::fitting;
+use crate::slabs::make::{Fitting, fitting};
 use crate::slabs::room::{MOVED_STREAM, STREAMS};
 use crate::slabs::slab::SlabSeen;
 use crate::slabs::words::{SlabPhase, SlabWord};
@@ -80,6 +80,8 @@ impl Census {
 pub enum Reason {
     /// Parts of it are lost, or on a donor that leaves, or a page of it came wrong.
     Endangered,
+    /// Parts of it are in the last resort, and donors have room for them again.
+    Spilled,
     /// Much of it is dead.
     Sparse,
 }
@@ -112,6 +114,8 @@ pub struct Findings {
     pub lost: Vec<(u32, u32)>,
     /// Slabs to be emptied, the most endangered first.
     pub tasks: Vec<Task>,
+    /// Bytes of parts that are in the last resort.
+    pub spilled_bytes: u64,
     /// Pages that live in all slabs.
     pub live_pages: u64,
     /// Pages that the rows given out hold, dead or alive, and rows that are never to be given out.
@@ -131,12 +135,13 @@ pub struct Findings {
 #[must_use]
 pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) -> Findings {
     let mut found = Findings::default();
-    let mut sparse = Vec::new();
+    let (mut sparse, mut returns) = (Vec::new(), Vec::new());
     let possible = parts_for_moves(table);
     found.is_short = is_short(table);
     let fresh = fitting(table, FRESH_STREAM);
     found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
-    let width = fresh.map_or(0, |fresh| fresh.width);
+    let width = fitting(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
+    let mut returning = Returning::of(table);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
     for slab in 0..table.slabs() {
         let seen = table.see_slab(slab);
@@ -154,14 +159,20 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
         if live > 0 && parts.left < table.data_parts() {
             found.lost.push((slab, generation));
         }
-        if live > 0 && parts.reachable < table.parts() {
+        // What the last resort can give alone lacks nothing.
+        let (spilled, is_safe) = (table.spilled_parts(&seen), table.is_safe_in_spill(&seen));
+        if live > 0 && parts.reachable < table.parts() && !is_safe {
             found.endangered_bytes += bytes;
             found.awaited_bytes += if parts.is_awaited { bytes } else { 0 };
             found.unreachable_bytes += if parts.reachable < table.data_parts() { bytes } else { 0 };
         }
         let task = |reason| Task { slab, generation, reason, parts_left: parts.reachable, live };
-        if (parts.lasting < table.parts() && parts.lasting < possible) || seen.word.is_hurt {
+        found.spilled_bytes += if spilled > 0 { bytes } else { 0 };
+        let is_lasting = parts.lasting >= table.parts() || (is_safe && !parts.is_leaving);
+        if (!is_lasting && parts.lasting < possible) || seen.word.is_hurt {
             found.tasks.push(task(Reason::Endangered));
+        } else if spilled > 0 && returning.takes(parts.lasting - spilled, live) {
+            returns.push(task(Reason::Spilled));
         } else if !is_filling && (live == 0 || found.is_short || parts.left <= width) {
             // What has parts on donors that may come back is not moved to where there are fewer.
             sparse.push(task(Reason::Sparse));
@@ -170,7 +181,9 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     // Of what is lost anyway there is no hurry to save the rest.
     found.tasks.sort_by_key(|task| (found.lost.contains(&(task.slab, task.generation)), task.parts_left));
     found.is_room_coming = has_room_for(table, found.live_pages.div_ceil(slab_pages.max(1)) + STREAMS as u64);
-    found.is_whole_room_coming = found.is_room_coming && domains_that_stay(table) >= table.parts();
+    let is_for_all_parts = domains_that_stay(table) >= table.parts() || table.open_spill().is_some();
+    found.is_whole_room_coming = found.is_room_coming && is_for_all_parts;
+    found.tasks.append(&mut returns);
     add_sparse(table, &mut found, sparse);
     found
 }
@@ -202,7 +215,12 @@ fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
 /// Pages for which there is room now, where they are moved.
 fn room_for_moves(table: &Table<'_>) -> u64 {
     let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free).count();
-    let slabs = fitting(table, MOVED_STREAM).map_or(0, |fitting| fitting.slabs as usize).min(free);
+    // To the last resort only where what is new has no room at all: else it would take up, for what is dead
+    // at donors, what the last resort is for.
+    let is_full = fitting(table, FRESH_STREAM).is_none_or(|fresh| fresh.slabs == 0);
+    let may_go_to = |moved: &Fitting| is_full || moved.on_donors >= table.data_parts();
+    let moved = fitting(table, MOVED_STREAM).filter(may_go_to);
+    let slabs = moved.map_or(0, |moved| moved.slabs as usize).min(free);
     let rows = u64::from(table.rows()) * slabs as u64 + u64::from(table.rows_left(MOVED_STREAM));
     rows * table.data_parts() as u64
 }
@@ -214,6 +232,8 @@ struct Parts {
     lasting: usize,
     /// Some cannot be reached, and their donors are waited for.
     is_awaited: bool,
+    /// Some are on a donor that leaves.
+    is_leaving: bool,
 }
 
 impl Parts {
@@ -231,26 +251,59 @@ impl Parts {
             reachable: there.iter().filter(|place| !is_down(place)).count(),
             lasting: there.iter().filter(lasts).count(),
             is_awaited: there.iter().any(|place| is_down(place) && lasts(&place)),
+            is_leaving: there.iter().any(|place| table.is_leaving(usize::from(place.donor))),
         }
     }
 }
 
-/// How many parts what is moved has afterwards: those of a new slab, or of the one that it goes to now. None
-/// where there is no room for it.
+/// What may return from the last resort: slabs that would have more parts on donors, and all that there are
+/// donors for, as far as these have room for what is new.
+struct Returning {
+    on_donors: usize,
+    room: u64,
+    is_planted: bool,
+}
+
+impl Returning {
+    fn of(table: &Table<'_>) -> Self {
+        let fresh = table.spill().and_then(|_| fitting(table, FRESH_STREAM));
+        let most = domains_that_stay(table).min(table.parts());
+        let fresh = fresh.filter(|fresh| fresh.on_donors >= most);
+        let pages = u64::from(table.rows()) * table.data_parts() as u64;
+        let (on_donors, slabs) = fresh.map_or((0, 0), |fresh| (fresh.on_donors, fresh.slabs));
+        let is_planted = table.planted("spilled-page-not-returned");
+        Self { on_donors, room: u64::from(slabs) * pages, is_planted }
+    }
+
+    fn takes(&mut self, on_donors: usize, live: u32) -> bool {
+        let fits = on_donors < self.on_donors && live > 0 && u64::from(live) <= self.room && !self.is_planted;
+        self.room -= if fits { u64::from(live) } else { 0 };
+        fits
+    }
+}
+
+/// How many parts that count what is moved has afterwards: those of a new slab, or of the one that it goes to
+/// now. None where there is no room for it. Where the last resort takes what donors cannot, no more can be
+/// wanted.
 #[must_use]
 pub fn parts_for_moves(table: &Table<'_>) -> usize {
     let of_new = fitting(table, MOVED_STREAM).filter(|fitting| fitting.slabs > 0 && has_free_slab(table));
-    of_new.map_or(0, |fitting| fitting.width).max(table.parts_of_stream(MOVED_STREAM))
+    of_new.map_or(0, |moved| moved.worth(table)).max(table.parts_of_stream(MOVED_STREAM))
 }
 
 fn has_free_slab(table: &Table<'_>) -> bool {
     (0..table.slabs()).any(|slab| table.slab(slab).phase == SlabPhase::Free)
 }
 
-/// The donors that can be reached and do not leave: the domain of each, and what it lends.
+/// Whether a donor can be reached and does not leave. The last resort is none.
+fn stays(table: &Table<'_>, donor: usize) -> bool {
+    let is_there = table.donor(donor).condition != Condition::Down && !table.is_leaving(donor);
+    is_there && !table.is_spill(donor)
+}
+
+/// The donors that stay: the domain of each, and what it lends.
 fn room_that_stays(table: &Table<'_>) -> Vec<(u32, u32)> {
-    let stays = |donor: &usize| table.donor(*donor).condition != Condition::Down && !table.is_leaving(*donor);
-    let donors = (0..table.donors()).filter(stays);
+    let donors = (0..table.donors()).filter(|donor| stays(table, *donor));
     let room = donors.map(|donor| (table.domain(donor), table.room(donor).0));
     room.filter(|(_, extents)| *extents > 0).collect()
 }
@@ -264,16 +317,20 @@ pub fn domains_that_stay(table: &Table<'_>) -> usize {
     domains.len()
 }
 
-/// Whether the donors that are there have room for more than so many slabs in all, whatever is there now.
+/// Whether the donors that are there, and the last resort, have room for more than so many slabs in all,
+/// whatever is there now.
 fn has_room_for(table: &Table<'_>, slabs: u64) -> bool {
     let width = domains_that_stay(table).min(table.parts());
-    width >= table.least_copies() && u64::from(capacity(&room_that_stays(table), width)) > slabs
+    let is_enough = width >= table.least_copies();
+    let of_donors = if is_enough { capacity(&room_that_stays(table), width) } else { 0 };
+    let takes_pages = |spill: &usize| table.donor(*spill).condition == Condition::Up;
+    let in_spill = table.spill().filter(takes_pages).map_or(0, |spill| table.room(spill).0);
+    u64::from(of_donors) + u64::from(in_spill) / table.data_parts().max(1) as u64 > slabs
 }
 
 /// Room on donors that are down, or leave, is none.
 fn is_short(table: &Table<'_>) -> bool {
-    let takes = |donor: &usize| table.donor(*donor).condition != Condition::Down && !table.is_leaving(*donor);
-    let donors = || (0..table.donors()).filter(takes).map(|donor| table.room(donor));
+    let donors = || (0..table.donors()).filter(|donor| stays(table, *donor)).map(|donor| table.room(donor));
     let all: u64 = donors().map(|(capacity, _)| u64::from(capacity)).sum();
     let used: u64 = donors().map(|(_, used)| u64::from(used)).sum();
     all.saturating_sub(used) < (all / SHORT_OF).max(4 * table.parts() as u64)

@@ -122,7 +122,9 @@ pub fn lose(table: &Table<'_>, slot: u32) -> bool {
 #[must_use]
 pub fn still_counts(table: &Table<'_>, slot: u32, reading: &Reading) -> bool {
     let is_there = table.slot_word(slot).load(SeqCst) == Seat::pack(Some(reading.seat));
-    let is_there = is_there || table.planted("moved-page-read");
+    let is_spilled = || reading.parts().all(|(_, place)| table.is_spill(usize::from(place.donor)));
+    let is_there =
+        is_there || table.planted("moved-page-read") || (table.planted("returned-page-read") && is_spilled());
     is_there && reading.parts().all(|(_, place)| table.is_current(place))
 }
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::placement::{Candidate, Chooser, Dice, capacity};
-use crate::slabs::room::MOVED_STREAM;
+use crate::slabs::room::{MOVED_STREAM, SLABS_KEPT_IN_SPILL, least_spill_extents};
 use crate::slabs::words::{SlabPhase, SlabWord, pack_stream};
 use crate::table::Table;
 use crate::words::Place;
@@ -26,13 +26,27 @@ pub(crate) enum Made {
     NoDonor,
 }
 
-/// Slabs that there is room for now.
+/// Where the parts of new slabs can lie now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fitting {
-    /// Parts that each would have.
-    pub(crate) width: usize,
-    /// How many of them.
+    /// Parts that each slab would have on donors.
+    pub(crate) on_donors: usize,
+    /// Parts that it would have in the last resort: those that no donor can take.
+    pub(crate) spilled: usize,
+    /// How many slabs there is room for.
     pub(crate) slabs: u32,
+}
+
+impl Fitting {
+    /// Parts of each slab.
+    pub(crate) fn width(&self) -> usize {
+        self.on_donors + self.spilled
+    }
+
+    /// As many parts as it is worth: with those that the last resort has, none is lacking.
+    pub(crate) fn worth(&self, table: &Table<'_>) -> usize {
+        if self.spilled > 0 { table.parts() } else { self.on_donors }
+    }
 }
 
 /// The donors, with what they can take for this stream.
@@ -48,15 +62,48 @@ pub(crate) fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
     let candidates = candidates(table, stream);
     let well = candidates.iter().filter(|donor| donor.is_well);
     let room: Vec<(u32, u32)> = well.map(|donor| (donor.domain, donor.free)).collect();
+    let domains = count_domains(&room);
+    // Fewer parts than wanted only where there are fewer donors, not because some of them are full.
+    let width = domains.min(table.parts());
+    let slabs = if domains < table.least_copies() { 0 } else { capacity(&room, width) };
+    let alone = Fitting { on_donors: width, spilled: 0, slabs };
+    if slabs == 0 || width < table.parts() {
+        let with_spill = fitting_with_spill(table, room, stream).filter(|fitting| fitting.slabs > 0);
+        return with_spill.or((domains >= table.least_copies()).then_some(alone));
+    }
+    Some(alone)
+}
+
+/// Extents of the last resort that a stream leaves alone.
+fn kept_in_spill(table: &Table<'_>, stream: usize) -> u32 {
+    if stream == MOVED_STREAM { 0 } else { SLABS_KEPT_IN_SPILL * table.data_parts() as u32 }
+}
+
+/// Whether the last resort has no room for a slab of what is new.
+#[must_use]
+pub fn is_spill_full(table: &Table<'_>, spill: usize) -> bool {
+    let (capacity, used) = table.room(spill);
+    capacity.saturating_sub(used) < least_spill_extents(table.data_parts())
+}
+
+fn count_domains(room: &[(u32, u32)]) -> usize {
     let mut domains: Vec<u32> = room.iter().map(|(domain, _)| *domain).collect();
     domains.sort_unstable();
     domains.dedup();
-    if domains.len() < table.least_copies() {
-        return None;
-    }
-    // Fewer parts than wanted only where there are fewer donors, not because some of them are full.
-    let width = domains.len().min(table.parts());
-    Some(Fitting { width, slabs: capacity(&room, width) })
+    domains.len()
+}
+
+/// The same where the last resort takes the parts that no donor can. It dies with no donor, so it has no more
+/// parts than the pages can be had from, whatever becomes of the donors.
+fn fitting_with_spill(table: &Table<'_>, mut room: Vec<(u32, u32)>, stream: usize) -> Option<Fitting> {
+    let (capacity_there, used) = table.room(table.open_spill()?);
+    let free = capacity_there.saturating_sub(used.saturating_add(kept_in_spill(table, stream)));
+    room.retain(|(_, free)| *free > 0);
+    let on_donors = count_domains(&room).min(table.parts());
+    let spilled = (table.parts() - on_donors).min(table.data_parts());
+    let of_donors = if on_donors == 0 { u32::MAX } else { capacity(&room, on_donors) };
+    let of_spill = free.checked_div(spilled as u32).unwrap_or(u32::MAX);
+    Some(Fitting { on_donors, spilled, slabs: of_donors.min(of_spill) })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +127,8 @@ pub(crate) struct Make {
     /// Parts in the order in which they are given donors.
     order: Vec<usize>,
     taken: Vec<usize>,
+    /// So many of the first of these are for donors, the others for the last resort.
+    on_donors: usize,
     /// Slabs that there is room for, this one included.
     left: u32,
 }
@@ -97,6 +146,7 @@ impl Make {
             word,
             order,
             taken,
+            on_donors: 0,
             left: 0,
         }
     }
@@ -126,8 +176,8 @@ impl Make {
 
     fn take(&mut self, table: &Table<'_>) -> Made {
         let Some(fitting) = fitting(table, self.stream) else { return Made::NoDonor };
-        let width = fitting.width;
-        self.left = fitting.slabs;
+        let width = fitting.width();
+        (self.left, self.on_donors) = (fitting.slabs, fitting.on_donors);
         if self.left == 0 {
             return Made::NoRoom;
         }
@@ -142,23 +192,33 @@ impl Make {
         }
         table.slab_hint().store(u64::from(slab) + 1, SeqCst);
         self.slab = slab;
-        // Donors take turns in holding parity; where they do not suffice, data comes first.
+        if fitting.spilled > 0 && self.stream != MOVED_STREAM {
+            // Where donors are full, what is dead on them is moved out of the way, and then they have room.
+            table.ask_for_room();
+        }
+        // Donors take turns in holding parity; where they do not suffice, they have data first.
         let parts = table.parts();
-        let turn = if width < parts { 0 } else { self.dice.below(parts) };
+        let turn = if self.on_donors < parts { 0 } else { self.dice.below(parts) };
         self.order = (0..width).map(|part| (part + turn) % parts).collect();
         self.stage = Stage::Enter;
         Made::Again
     }
 
     fn place(&mut self, table: &Table<'_>, chooser: &Chooser, at: usize) -> Made {
-        let chosen =
-            chooser.choose(&candidates(table, self.stream), &self.taken, self.left, self.dice.next_u64());
+        let candidates = candidates(table, self.stream);
+        let is_for_donor = at < self.on_donors;
+        let chosen = is_for_donor
+            .then(|| chooser.choose(&candidates, &self.taken, self.left, self.dice.next_u64()))
+            .flatten();
         let place = chosen.and_then(|donor| table.take_place(donor, self.slab));
+        let place = place.or_else(|| table.take_spill(self.slab));
         let Some(place) = place else {
             self.stage = Stage::Open;
             return Made::Again;
         };
-        self.taken.push(usize::from(place.donor));
+        if !table.is_spill(usize::from(place.donor)) {
+            self.taken.push(usize::from(place.donor));
+        }
         let word = table.part_word(self.slab, self.order[at]);
         // Of another generation it is where this maker was slow, and the slab was taken from it.
         let empty = u64::from(self.word.generation);

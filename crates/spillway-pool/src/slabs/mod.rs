@@ -29,6 +29,7 @@
 //! | [`words`] | what one word says |
 //! | [`room`] | how much room slabs need, and how much they give |
 //! | [`slab`] | the slabs in the table |
+//! | [`spilled`] | slabs of which parts are in the last resort |
 //! | [`make`] | a new slab, step by step |
 //! | [`append`] | one write, or one move, step by step |
 //! | [`locate`] | how to get at a page |
@@ -44,4 +45,5 @@ pub mod make;
 pub mod reclaim;
 pub mod room;
 pub mod slab;
+pub mod spilled;
 pub mod words;

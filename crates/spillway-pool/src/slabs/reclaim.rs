@@ -115,8 +115,11 @@ impl Reclaim {
     /// Places that are to be discarded now, at most so many, each of which is then noted by what became of it
     /// ([`Self::note`]) before there is another sweep. Those of donors that are away are kept.
     pub fn take_quiet(&mut self, table: &Table<'_>, most: usize) -> Vec<Unnamed> {
-        let is_up =
-            |unnamed: &Unnamed| table.donor(usize::from(unnamed.place.donor)).condition == Condition::Up;
+        let is_up = |unnamed: &Unnamed| {
+            let donor = usize::from(unnamed.place.donor);
+            // The last resort forgets what it holds though it takes no pages.
+            table.donor(donor).condition == Condition::Up || table.is_spill(donor)
+        };
         let is_left = std::mem::take(&mut self.quiet).into_iter().filter(|unnamed| table.is_left(*unnamed));
         let (mut quiet, mut rest): (Vec<Unnamed>, Vec<Unnamed>) = is_left.partition(is_up);
         rest.extend(quiet.drain(most.min(quiet.len())..));

@@ -23,6 +23,8 @@ const MAX_ROOM: u32 = MAX_SLABS / 4 * 3;
 const MORE_NUMBERS: u32 = 4;
 /// Slabs beside those that slots are offered for: one that each stream fills, and one that is emptied.
 pub const SPARE_SLABS: u32 = STREAMS as u32 + 1;
+/// Slabs of which room is kept in a last resort for pages that are moved.
+pub(crate) const SLABS_KEPT_IN_SPILL: u32 = 1;
 /// Of eight pages that the other slabs can hold, so many are offered: the rest is dead pages, until what
 /// lives beside them is moved.
 const OFFERED: u64 = 7;
@@ -78,6 +80,12 @@ pub(crate) fn slab_words(data: usize) -> usize {
 /// Pages that a slab holds.
 fn pages_of_slab(data: usize) -> u64 {
     data as u64 * u64::from(EXTENT_SLOTS)
+}
+
+/// Extents that a last resort must have for pages coded so to be of use.
+#[must_use]
+pub fn least_spill_extents(data: usize) -> u32 {
+    (SLABS_KEPT_IN_SPILL + 1) * data as u32
 }
 
 /// Slabs that so many slots need.

@@ -162,8 +162,11 @@ impl<'a> Table<'a> {
     pub(crate) fn takes_pages(&self, seen: &SlabSeen) -> bool {
         let is_well = |place: &Place| {
             let donor = usize::from(place.donor);
-            let is_down = self.donor(donor).condition == Condition::Down;
-            self.is_current(*place) && !is_down && !self.is_leaving(donor)
+            let condition = self.donor(donor).condition;
+            let is_down = condition == Condition::Down;
+            // The last resort is never away: it may only take nothing more.
+            let is_closed = self.is_spill(donor) && condition != Condition::Up;
+            self.is_current(*place) && !is_down && !is_closed && !self.is_leaving(donor)
         };
         seen.word.phase == SlabPhase::Open
             && seen.word.claimed < self.rows()
@@ -242,7 +245,11 @@ impl<'a> Table<'a> {
     pub(crate) fn parts_of_stream(&self, stream: usize) -> usize {
         let known = unpack_stream(self.stream_word(stream).load(SeqCst));
         let slab = known.filter(|_| self.rows_left(stream) > 0).map(|(slab, _)| slab);
-        slab.map_or(0, |slab| self.see_slab(slab).places.iter().flatten().count())
+        let Some(seen) = slab.map(|slab| self.see_slab(slab)) else { return 0 };
+        match self.is_safe_in_spill(&seen) {
+            true => self.parts(),
+            false => seen.places.iter().flatten().count(),
+        }
     }
 
     /// Has nothing come to a slab any more. True where that is so, and it is of this generation.

@@ -52,10 +52,13 @@ impl World {
     fn send_discard(&mut self, table: &Table<'_>, unnamed: Unnamed) -> Result<Answer, String> {
         let place = unnamed.place;
         let (donor, seen) = (usize::from(place.donor), table.donor(usize::from(place.donor)));
-        if seen.condition != Condition::Up || !table.is_left(unnamed) {
+        // The last resort forgets what it holds though it takes no pages.
+        let can_be_asked = seen.condition == Condition::Up || self.is_spill(donor);
+        if !can_be_asked || !table.is_left(unnamed) {
             return Ok(Answer::NotAsked);
         }
-        let is_answered = self.serves(place) && (self.is_settling || !self.chance(30));
+        let is_sure = self.is_settling || self.is_spill(donor);
+        let is_answered = self.serves(place) && (is_sure || !self.chance(30));
         if is_answered {
             self.forget_extent(table, place)?;
             self.discarded += 1;

@@ -4,6 +4,7 @@
 use spillway_pool::round::Round;
 use spillway_pool::slabs::census::{Task, slots_in};
 use spillway_pool::slabs::locate::lose;
+use spillway_pool::slabs::make::is_spill_full;
 use spillway_pool::words::Condition;
 
 use super::discards::Discarding;
@@ -51,6 +52,13 @@ impl World {
         self.meet(table);
         for donor in 0..table.donors() {
             let (life, known) = (self.lives[donor], table.donor(donor));
+            if self.is_spill(donor) {
+                self.full += u64::from(is_spill_full(table, donor));
+                if !self.spill_refuses {
+                    table.come_up(donor, known.life);
+                }
+                continue;
+            }
             if self.machines[donor] == Machine::Well && !(self.drained[donor] && table.room(donor).0 == 0) {
                 table.set_leaving(donor, self.drained[donor]);
                 self.keeper.emptied.resize(DONORS, false);
@@ -62,7 +70,7 @@ impl World {
                         table.begin_life(donor, self.now);
                     }
                     // A donor that is told to leave takes no new life of a run.
-                    table.set_memory(donor, if self.drained[donor] { 0 } else { DONOR_EXTENTS });
+                    table.set_memory(donor, if self.drained[donor] { 0 } else { self.extents });
                     if !self.drained[donor] {
                         table.come_up(donor, life);
                     }
@@ -86,7 +94,7 @@ impl World {
         if next < self.present && self.machines[next] == Machine::Well && !self.drained[next] {
             self.lives[next] = 1;
             self.memory[next].clear();
-            self.joined += u64::from(table.join(&new_donor(next)).is_some());
+            self.joined += u64::from(table.join(&new_donor(next, self.extents)).is_some());
         }
     }
 

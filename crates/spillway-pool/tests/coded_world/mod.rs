@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 
 use spillway_pool::code::Code;
-use spillway_pool::new_donor::NewDonor;
+use spillway_pool::new_donor::{NewDonor, SPILL_DOMAIN};
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
 use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
-use spillway_pool::slabs::words::SlabPhase;
+use spillway_pool::slabs::words::{Seat, SlabPhase};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
@@ -25,7 +25,11 @@ use reading::{Answer, Connections, Reader};
 
 /// Donors that a world begins with, and with those that may join.
 const FIRST_DONORS: usize = 7;
-const DONORS: usize = 9;
+const DONORS: usize = 10;
+/// Donors that may join.
+const JOINING: usize = 2;
+/// The number of the last resort in worlds that have one.
+const SPILL: usize = FIRST_DONORS;
 const DATA: usize = 3;
 const PARITY: usize = 2;
 const PARTS: usize = DATA + PARITY;
@@ -33,6 +37,11 @@ const SLABS: u32 = 12;
 const ROWS: u16 = 6;
 const SLOTS: u32 = 36;
 const DONOR_EXTENTS: u32 = 7;
+/// The same in worlds with a last resort, where donors do not suffice.
+const FEW_EXTENTS: u32 = 4;
+/// What the last resort holds, in worlds where it is large and where it is small.
+const SPILL_EXTENTS: u32 = 40;
+const FEW_SPILL_EXTENTS: u32 = 9;
 const ACTORS: usize = 4;
 const STEPS: u64 = 6000;
 /// A write comes at most so many steps late.
@@ -126,6 +135,11 @@ pub struct World {
     lies: Vec<bool>,
     drained: Vec<bool>,
     present: usize,
+    /// Extents of each donor.
+    extents: u32,
+    has_spill: bool,
+    /// It takes no pages now.
+    spill_refuses: bool,
     memory: Vec<Memory>,
     late: Vec<Late>,
     lives: Vec<u16>,
@@ -156,6 +170,9 @@ pub struct World {
     pub freed: u64,
     pub discarded: u64,
     pub compacted: u64,
+    pub spilled: u64,
+    /// Looks that found a last resort full.
+    pub full: u64,
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
@@ -166,18 +183,25 @@ fn coding() -> Coding {
 }
 
 fn terms() -> Terms {
-    let joining = DONORS - FIRST_DONORS;
-    Terms { extents: 0, wanted: PARTS, least: DATA, joining, coding: Some(coding()) }
+    Terms { extents: 0, wanted: PARTS, least: DATA, joining: JOINING, coding: Some(coding()) }
 }
 
-fn new_donor(donor: usize) -> NewDonor {
+fn new_donor(donor: usize, capacity: u32) -> NewDonor {
     let domain = (donor % FIRST_DONORS) as u32;
-    NewDonor { capacity: DONOR_EXTENTS, domain, text: format!("d{donor}") }
+    NewDonor { capacity, domain, text: format!("d{donor}") }
 }
 
 impl World {
     pub fn new(seed: u64, bug: &'static str) -> Self {
-        let donors: Vec<NewDonor> = (0..FIRST_DONORS).map(new_donor).collect();
+        let has_spill = seed % 4 == 1;
+        let extents = if has_spill { FEW_EXTENTS } else { DONOR_EXTENTS };
+        let mut donors: Vec<NewDonor> = (0..FIRST_DONORS).map(|donor| new_donor(donor, extents)).collect();
+        if has_spill {
+            let is_small = seed % 8 == 5;
+            let capacity = if is_small { FEW_SPILL_EXTENTS } else { SPILL_EXTENTS };
+            let domain = SPILL_DOMAIN;
+            donors.push(NewDonor { capacity, domain, text: String::new() });
+        }
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms())).map(|_| AtomicU64::new(0)).collect();
         let _ = Table::create(&words, &donors, terms());
         Self {
@@ -188,7 +212,10 @@ impl World {
             machines: vec![Machine::Well; DONORS],
             lies: vec![false; DONORS],
             drained: vec![false; DONORS],
-            present: FIRST_DONORS,
+            present: donors.len(),
+            extents,
+            has_spill,
+            spill_refuses: false,
             memory: vec![Memory::new(); DONORS],
             late: Vec::new(),
             lives: vec![1; DONORS],
@@ -212,6 +239,8 @@ impl World {
             freed: 0,
             discarded: 0,
             compacted: 0,
+            spilled: 0,
+            full: 0,
             losses: 0,
             joined: 0,
             left: 0,
@@ -249,6 +278,7 @@ impl World {
     fn settle(&mut self, table: &Table<'_>) -> Result<(), String> {
         self.machines.fill(Machine::Well);
         self.is_settling = true;
+        self.spill_refuses = false;
         self.lies.fill(false);
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
@@ -296,6 +326,8 @@ impl World {
         if !found.tasks.is_empty() {
             left = format!("to be emptied: {:?} ", found.tasks);
         }
+        left += &self.what_should_return(table);
+        left += &self.what_lacks_parts(table);
         if self.actors.iter().any(|actor| !matches!(actor, Actor::Idle)) {
             left += "somebody is at work ";
         }
@@ -332,6 +364,53 @@ impl World {
         }) && self.is_nothing_made(table)
     }
 
+    fn is_spill(&self, donor: usize) -> bool {
+        self.has_spill && donor == SPILL
+    }
+
+    /// Pages that are in the last resort though all donors have room for many more.
+    fn what_should_return(&self, table: &Table<'_>) -> String {
+        let has_room = |donor: usize| {
+            let (capacity, used) = table.room(donor);
+            self.is_spill(donor) || capacity >= used + 3
+        };
+        if !self.has_spill || !(0..table.donors()).all(has_room) {
+            return String::new();
+        }
+        let spilled: Vec<u32> = (0..SLOTS)
+            .filter(|slot| {
+                table.seat(*slot).is_some_and(|seat| table.spilled_parts(&table.see_slab(seat.slab)) > 0)
+            })
+            .collect();
+        if spilled.is_empty() { String::new() } else { format!("slots {spilled:?} have not returned ") }
+    }
+
+    /// Pages of which donors and the last resort do not have all that was to be there, whatever the table
+    /// says that it has found. Where neither has room, they cannot.
+    fn what_lacks_parts(&self, table: &Table<'_>) -> String {
+        let has_room = |donor: usize| {
+            let (capacity, used) = table.room(donor);
+            capacity >= used + 3
+        };
+        if !self.has_spill || !has_room(SPILL) {
+            return String::new();
+        }
+        let is_lacking = |seat: Seat| {
+            let seen = table.see_slab(seat.slab);
+            let there = seen.places.iter().flatten().filter(|place| self.serves(**place));
+            let of_spill = |place: &&&Place| self.is_spill(usize::from(place.donor));
+            there.clone().count() < PARTS && there.filter(|place| of_spill(&place)).count() < DATA
+        };
+        // A slot that nobody counts on may name rows of a write that never counted.
+        let known = self.oracle.keys().copied();
+        let lacking: Vec<u32> = known.filter(|slot| table.seat(*slot).is_some_and(is_lacking)).collect();
+        if lacking.is_empty() {
+            return String::new();
+        }
+        let seat = table.seat(lacking[0]);
+        format!("slots {lacking:?} lack parts: {:?} ", seat.map(|seat| table.see_slab(seat.slab)))
+    }
+
     fn is_nothing_made(&self, table: &Table<'_>) -> bool {
         (0..table.slabs()).all(|slab| table.slab(slab).phase != SlabPhase::Making)
     }
@@ -341,9 +420,12 @@ impl World {
             return;
         }
         match self.dice.below(12) {
-            0 => self.present = (self.present + 1).min(DONORS),
+            0 => self.present = (self.present + 1).min(FIRST_DONORS + usize::from(self.has_spill) + JOINING),
             1 | 2 => {
                 let donor = self.dice.below(self.present);
+                if self.is_spill(donor) {
+                    return;
+                }
                 let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
                 self.drained[donor] = !self.drained[donor] && leaving == 0;
             }
@@ -353,6 +435,10 @@ impl World {
 
     fn break_something(&mut self, table: &Table<'_>) {
         let donor = self.dice.below(self.present);
+        if self.is_spill(donor) {
+            self.spill_refuses = !self.spill_refuses;
+            return;
+        }
         if self.machines[donor] != Machine::Well || self.lies[donor] {
             // It thaws, tells the truth, or comes back: empty, if it was dead.
             (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
@@ -426,6 +512,13 @@ impl World {
 
     fn write_to(&mut self, place: Place, row: u16, page: Page) -> Sent {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
+        if self.is_spill(donor) {
+            if !self.spill_refuses {
+                self.memory[donor].insert(key, page);
+                self.spilled += 1;
+            }
+            return Sent { is_stored: !self.spill_refuses, may_come_late: false };
+        }
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
             let is_sent_twice = self.sends_twice && !is_lost && !self.is_settling && self.chance(20);
@@ -461,10 +554,11 @@ impl World {
 
     /// `Err` where there is no answer; zeros where the donor holds nothing there.
     fn read_from(&mut self, place: Place, row: u16) -> Answer {
-        if !self.serves(place) || (!self.is_settling && self.chance(60)) {
+        let donor = usize::from(place.donor);
+        let is_lost = !self.is_settling && !self.is_spill(donor) && self.chance(60);
+        if !self.serves(place) || is_lost {
             return Err(());
         }
-        let donor = usize::from(place.donor);
         let mut page = self.memory[donor].get(&(place.life, place.extent, row)).copied().unwrap_or_default();
         let is_lie = self.lies[donor] && self.chance(2);
         if is_lie {
@@ -519,8 +613,9 @@ fn parts_are_apart(table: &Table<'_>) -> Result<(), String> {
     for slab in 0..table.slabs() {
         let seen = table.see_slab(slab);
         // By their names, since the table may have it wrong.
+        let donors = seen.places.iter().flatten().map(|place| usize::from(place.donor));
         let domains: Vec<usize> =
-            seen.places.iter().flatten().map(|place| usize::from(place.donor) % FIRST_DONORS).collect();
+            donors.filter(|donor| !table.is_spill(*donor)).map(|donor| donor % FIRST_DONORS).collect();
         let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
         if !is_apart {
             return Err(format!("slab {slab} has two parts in one domain: {seen:?}"));

@@ -75,7 +75,9 @@ impl World {
         reader: &mut Reader,
     ) -> Result<ReadStep, String> {
         let Some(mut race) = reader.race.take() else { return Ok(self.begin_read(table, actor, reader)) };
-        if reader.ways.len() == 1 && reader.ways[0].way.is_direct() && self.chance(3) {
+        // Who reads a file of its own waits for nobody.
+        let may_race = |way: &Reading| way.is_direct() && Way::donors(way).all(|donor| !self.is_spill(donor));
+        if reader.ways.len() == 1 && may_race(&reader.ways[0].way) && self.chance(3) {
             if let Some(second) = race.ask_another(table, 0) {
                 self.hedged += 1;
                 self.ask(actor, reader, second);
@@ -146,8 +148,11 @@ impl World {
 
     /// Hears the next answer of one of a way's donors.
     fn hear(&mut self, table: &Table<'_>, actor: usize, asked: &mut Asked) -> Result<(), String> {
-        let (part, place) = asked.left.swap_remove(self.dice.below(asked.left.len()));
-        let donor = usize::from(place.donor);
+        let donor = asked.left[self.dice.below(asked.left.len())].1.donor;
+        // What one donor was asked for comes in that order: the last resort may have several parts of a row.
+        let first = asked.left.iter().position(|(_, place)| place.donor == donor).unwrap();
+        let (part, _) = asked.left.remove(first);
+        let donor = usize::from(donor);
         let seen = table.donor(donor);
         let coming = self.connections[actor].get_mut(&donor).and_then(VecDeque::pop_front);
         let answer = match coming.ok_or("an answer is awaited that was not asked for")? {

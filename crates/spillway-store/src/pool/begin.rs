@@ -10,7 +10,7 @@ use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::placement::capacity;
-use spillway_pool::slabs::room::{Coding, SPARE_SLABS};
+use spillway_pool::slabs::room::{Coding, SPARE_SLABS, least_spill_extents};
 use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
@@ -47,8 +47,12 @@ fn begin(
         Members::Etcd(etcd) => (begin_registered(spec, pool, etcd, run_token, held)?, MAX_DONORS),
     };
     let most = extents_on(pool, &donors);
-    let spill = pool.spill.as_ref().map(|wish| super::spill::prepare(spec, wish, most)).transpose()?;
-    let spilled = spill.as_ref().map_or(0, |(donor, _)| donor.capacity);
+    // Of a slab the last resort has no more than the parts that are data.
+    let data = pool.code.map_or(1, |code| code.data as u32);
+    let least = pool.code.map_or(1, |code| least_spill_extents(code.data));
+    let extents = (most.saturating_mul(data).max(least), least);
+    let spill = pool.spill.as_ref().map(|wish| super::spill::prepare(spec, wish, extents)).transpose()?;
+    let spilled = spill.as_ref().map_or(0, |(donor, _)| donor.capacity / data);
     let terms = terms(spec, pool, (most, spilled), joining)?;
     let spill = spill.map(|(donor, fd)| {
         donors.push(donor);
@@ -83,7 +87,8 @@ fn terms(
         let asked = size.bytes().div_ceil(EXTENT_BYTES) * 2;
         let has = match coding(most) {
             Some(coding) => format!(
-                "its donors have room for {} MiB of pages in {} parts of data and {} of parity",
+                "{} room for {} MiB of pages in {} parts of data and {} of parity",
+                if spilled > 0 { "its donors and its last resort have" } else { "its donors have" },
                 (u64::from(coding.slots) * PAGE_SIZE as u64) >> 20,
                 coding.data,
                 coding.parity
@@ -154,8 +159,9 @@ fn begin_registered(
     run_token: &str,
     held: &mut Vec<OwnedFd>,
 ) -> Result<Vec<NewDonor>, StoreError> {
-    let mut directory = membership::open(etcd)
+    let directory = membership::open(etcd)
         .ok_or_else(|| spec.unusable("this process does not ask etcd", "start it by 'spillway run'"))?;
+    let mut directory = directory.map_err(|reason| spec.unusable(reason, "then try again"))?;
     let remedy = "see that etcd runs there, or name the donors: pool:HOST:PORT,HOST:PORT";
     let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
     members.retain(|member| !member.is_draining);

@@ -34,7 +34,10 @@ impl Care {
         }
         if let Members::Etcd(etcd) = &site.shared.spec.members {
             match crate::membership::open(etcd) {
-                Some(directory) => Newcomers::start(&site, etcd, directory),
+                Some(Ok(directory)) => Newcomers::start(&site, etcd, directory),
+                Some(Err(reason)) => {
+                    site.tell(&format!("pool: nobody asks {etcd} for donors that come: {reason}"))
+                }
                 None => site.tell(&format!("pool: nobody here asks {etcd} for donors that come")),
             }
         }

@@ -28,11 +28,12 @@ pub(super) struct LastResort {
     pub(super) store: Arc<dyn Store>,
 }
 
-/// Makes the file. `usual_extents`: what it is to hold where the user does not say.
+/// Makes the file. `usual_extents`: what it is to hold where the user does not say. With fewer than
+/// `least_extents` it is of no use.
 pub(super) fn prepare(
     spec: &StoreSpec,
     wish: &Spill,
-    usual_extents: u32,
+    (usual_extents, least_extents): (u32, u32),
 ) -> Result<(NewDonor, OwnedFd), StoreError> {
     let path = wish.path.as_path();
     let unusable = |reason: String, remedy: String| {
@@ -46,9 +47,14 @@ pub(super) fn prepare(
     let spare_bytes = if wish.size.is_some() { 0 } else { PROBE_BYTES };
     let extents = wanted_bytes.saturating_sub(spare_bytes) / EXTENT_BYTES;
     let capacity = u32::try_from(extents).unwrap_or(u32::MAX).min((u32::MAX - 1) / EXTENT_SLOTS);
-    if capacity == 0 {
-        let remedy = "give it more: spill-size=SIZE, 2M or more, or a larger device";
-        return Err(unusable("it holds no extent of 2M".to_owned(), remedy.to_owned()));
+    if capacity < least_extents {
+        let least = (u64::from(least_extents) * EXTENT_BYTES) >> 20;
+        let remedy = format!("give it more: spill-size=SIZE, {least}M or more, or a larger device");
+        let reason = match capacity {
+            0 => "it holds no extent of 2M".to_owned(),
+            some => format!("it holds {some} extents of 2M, and what is coded needs {least_extents}"),
+        };
+        return Err(unusable(reason, remedy));
     }
     let bytes = u64::from(capacity) * EXTENT_BYTES + PROBE_BYTES;
     let file = StoreSpec::File { path: wish.path.clone(), size: Size::from_bytes(bytes) };

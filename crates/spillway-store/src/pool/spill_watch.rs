@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pool::slabs::make::is_spill_full;
 use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::words::Condition;
 
@@ -114,12 +115,16 @@ impl SpillWatch {
         let table = site.shared.table();
         let (capacity, used) = table.room(resort.donor);
         let spilled_bytes = site.found().spilled_bytes;
-        let is_empty = spilled_bytes == 0 && used < capacity;
+        let is_full = match table.coding() {
+            Some(_) => is_spill_full(&table, resort.donor),
+            None => used >= capacity,
+        };
+        let is_empty = spilled_bytes == 0 && !is_full;
         let empty_since = if is_empty { self.empty_since.or_else(|| Some(Instant::now())) } else { None };
         self.empty_since = empty_since;
         let is_at_rest = empty_since.is_some_and(|since| since.elapsed() >= REST);
         let (now, line) = match self.told {
-            Told::Empty | Told::Used if capacity > 0 && used >= capacity => {
+            Told::Empty | Told::Used if capacity > 0 && is_full => {
                 let mebibytes = (u64::from(capacity) * EXTENT_BYTES) >> 20;
                 (Told::Full, format!("is full with its {mebibytes} MiB, and donors have no room either"))
             }

@@ -1,10 +1,10 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
 //! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`, or
 //! `pool:etcd://HOST:PORT/NAME` with the same but domain. `data=K&parity=M` in place of copies and least;
-//! with copies `spill=file:PATH&spill-size=SIZE`.
+//! `spill=file:PATH&spill-size=SIZE`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spillway_core::page::PAGE_SIZE;
@@ -112,6 +112,16 @@ impl PoolSpec {
         }
     }
 
+    /// What is shown to etcd, where donors are not shown the same.
+    fn etcd_certificates(&self) -> Option<&Path> {
+        let Members::Etcd(etcd) = &self.members else { return None };
+        let of_donors = match &self.transport {
+            Transport::Tls(tls) => Some(tls.certificates.as_path()),
+            Transport::Unsaid | Transport::Plain => None,
+        };
+        etcd.certificates().filter(|directory| Some(*directory) != of_donors)
+    }
+
     /// The number of each listed donor's failure domain.
     #[must_use]
     pub fn domain_numbers(&self) -> Vec<u32> {
@@ -173,6 +183,9 @@ impl fmt::Display for PoolSpec {
         if let Some(Spill { path, size }) = &self.spill {
             query.put(f, "spill", format_args!("file:{}", encode_path(path)))?;
             query.named_size(f, "spill-size", *size)?;
+        }
+        if let Some(directory) = self.etcd_certificates() {
+            query.put(f, "etcd-certificates", encode_path(directory))?;
         }
         self.transport.put(f, &mut query)
     }

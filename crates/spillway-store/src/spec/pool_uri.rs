@@ -6,8 +6,9 @@ use std::time::Duration;
 use spillway_pool::slabs::room::{MOST_DATA, MOST_PARITY};
 use spillway_pool::{MAX_DONORS, MOST_WANTED_COPIES};
 
-use super::members::{Members, PoolDonor};
+use super::members::{EtcdPool, EtcdSpeech, Members, PoolDonor};
 use super::pool::{Code, Domains, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
+use super::transport::Transport;
 use super::wishes::Patience;
 use super::{DEFAULT_NBD_PORT, SpecError, StoreSpec, Uri};
 
@@ -33,6 +34,7 @@ impl Uri<'_> {
             hostname,
             spill,
             spill_size,
+            etcd_certificates,
         ] = self.parameters(
             [
                 "copies",
@@ -49,13 +51,18 @@ impl Uri<'_> {
                 "tls-hostname",
                 "spill",
                 "spill-size",
+                "etcd-certificates",
             ],
             "copies, least, data, parity, size, timeout, reconnect, domain, rebuild, plain, \
-                 tls-certificates, tls-hostname, spill and spill-size",
+                 tls-certificates, tls-hostname, spill, spill-size and etcd-certificates",
         )?;
         let transport = self.transport([plain, certificates, hostname], FORM)?;
         let members = match self.is_etcd() {
-            true => Members::Etcd(self.etcd()?),
+            true => Members::Etcd(self.etcd_shown(etcd_certificates, &transport)?),
+            false if etcd_certificates.is_some() => {
+                let reason = "is for pools that are named in etcd: pool:etcds://HOST:PORT/NAME; leave it out";
+                return Err(self.parameter("etcd-certificates", reason));
+            }
             false => Members::Listed(self.pool_donors()?),
         };
         let code = self.code((data, parity), copies.is_some() || least.is_some())?;
@@ -85,11 +92,31 @@ impl Uri<'_> {
             Members::Etcd(_) => Domains::Host,
         };
         let size = self.any_size(size)?;
-        let spill = self.spill((spill, spill_size), code.is_some())?;
+        let spill = self.spill((spill, spill_size))?;
         let pool =
             PoolSpec { members, copies, least, code, size, patience, domains, rebuild, transport, spill };
         self.has_enough_donors(&pool)?;
         Ok(StoreSpec::Pool(Box::new(pool)))
+    }
+
+    /// The pool in etcd, and what is shown to that: what donors are shown, unless something else is named.
+    fn etcd_shown(&self, own: Option<Vec<u8>>, transport: &Transport) -> Result<EtcdPool, SpecError> {
+        let etcd = self.etcd()?;
+        if own.is_some() && etcd.speech == EtcdSpeech::Plain {
+            return Err(self.parameter("etcd-certificates", "is for etcds:, which speaks TLS; write that"));
+        }
+        let own = own.map(|path| self.path("the directory of etcd-certificates", &path, FORM)).transpose()?;
+        let of_donors = match transport {
+            Transport::Tls(tls) => Some(tls.certificates.clone()),
+            Transport::Unsaid | Transport::Plain => None,
+        };
+        etcd.shown(own.or(of_donors).as_deref()).ok_or_else(|| {
+            self.form(
+                "etcds: speaks TLS, and no certificates are named",
+                "?tls-certificates=DIR, or \
+                       ?etcd-certificates=DIR where those are for etcd alone",
+            )
+        })
     }
 
     /// `data=K&parity=M`, where one of them is given.
@@ -137,14 +164,14 @@ impl Uri<'_> {
 
     /// Whether there can be so many copies on donors that were listed.
     fn has_enough_donors(&self, pool: &PoolSpec) -> Result<(), SpecError> {
-        if let Some(code) = pool.code {
-            return self.has_enough_for_code(pool, code);
-        }
         let (copies, donors) = (pool.copies, pool.listed().len());
         let is_listed = matches!(pool.members, Members::Listed(_));
         if donors + pool.spill_places() > MAX_DONORS {
             let reason = format!("with a last resort a pool can have {} donors: name fewer", MAX_DONORS - 1);
             return Err(self.form(reason, FORM));
+        }
+        if let Some(code) = pool.code {
+            return self.has_enough_for_code(pool, code);
         }
         if is_listed && pool.domain_count() < copies {
             let (donors, remedy) = match donors {

@@ -10,7 +10,6 @@ impl Uri<'_> {
     pub(super) fn spill(
         &self,
         (place, size): (Option<Vec<u8>>, Option<Vec<u8>>),
-        is_coded: bool,
     ) -> Result<Option<Spill>, SpecError> {
         let size = size.map(|size| self.size_of("spill-size", &size)).transpose()?;
         let Some(place) = place else {
@@ -19,11 +18,6 @@ impl Uri<'_> {
                 None => Ok(None),
             };
         };
-        if is_coded {
-            let reason =
-                "is for pools of copies: write copies=N in place of data= and parity=, or leave it out";
-            return Err(self.parameter("spill", reason));
-        }
         let path = place.strip_prefix(b"file:").ok_or_else(|| {
             let place = String::from_utf8_lossy(&place).into_owned();
             self.parameter("spill", format!("'{place}' is no file of this machine: write spill=file:PATH"))

@@ -36,12 +36,14 @@ fn a_last_resort_is_read_and_printed() {
     assert_eq!(pool.to_string(), text);
     assert_eq!(parse(&pool.to_string()), Ok(StoreSpec::Pool(pool)));
     assert_eq!(parse("pool:a:1,b:1?spill=file:x").unwrap().to_string(), "pool:a:1,b:1?spill=file:x");
+    let coded = "pool:a:1,b:1,c:1?data=2&parity=1&spill=file:x";
+    assert_eq!(parse(coded).unwrap().to_string(), coded);
     for (text, reason) in [
         ("pool:a,b?spill=ram:", "'ram:' is no file of this machine"),
         ("pool:a,b?spill=file:", "is missing"),
         ("pool:a,b?spill-size=1G", "name it by spill=file:PATH"),
         ("pool:a,b?spill=file:x&spill-size=0", "does not hold a page"),
-        ("pool:a,b,c?data=2&parity=1&spill=file:x", "pools of copies"),
+        ("pool:a,b,c?data=2&parity=1&spill-size=1G", "name it by spill=file:PATH"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
@@ -57,6 +59,16 @@ fn a_pool_in_etcd_is_read_and_printed() {
     assert_eq!(pool.to_string(), text);
     assert_eq!(etcd.to_string().parse(), Ok(etcd.clone()));
     assert_eq!(parse("pool:etcd://a/x").unwrap().to_string(), "pool:etcd://a:2379/x");
+    for (text, shown) in [
+        ("pool:etcds://a:2379/x?tls-certificates=t", "t"),
+        ("pool:etcds://a:2379/x?etcd-certificates=e&tls-certificates=t", "e"),
+        ("pool:etcds://a:2379/x?etcd-certificates=e&plain", "e"),
+    ] {
+        let Ok(StoreSpec::Pool(pool)) = parse(text) else { panic!("no pool: {text}") };
+        let Members::Etcd(etcd) = &pool.members else { panic!("no etcd") };
+        assert_eq!(etcd.certificates(), Some(std::path::Path::new(shown)), "{text}");
+        assert_eq!((etcd.to_string().as_str(), pool.to_string().as_str()), ("etcds://a:2379/x", text));
+    }
     for (text, reason) in [
         ("pool:etcd://a:2379", "name is missing"),
         ("pool:etcd://a:2379/", "no name of a pool"),
@@ -64,6 +76,11 @@ fn a_pool_in_etcd_is_read_and_printed() {
         ("pool:etcd:///x", "names no host"),
         ("pool:etcd://a:0/x", "not a port"),
         ("pool:etcd://a/x?domain=host", "spillway donor --domain"),
+        ("pool:etcds://a/x", "no certificates are named"),
+        ("pool:etcds://a/x?plain", "no certificates are named"),
+        ("pool:etcds://a/x?etcd-certificates=", "etcd-certificates"),
+        ("pool:etcd://a/x?etcd-certificates=e", "is for etcds:"),
+        ("pool:a,b?etcd-certificates=e", "named in etcd"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(reason), "{text}: {error}");

@@ -54,7 +54,7 @@ impl Writer {
 }
 
 fn sampled(at: u64) -> Sampled {
-    Sampled { process: 7, address: 0x5000 + at * 8, write: at % 3 == 0, far: at % 5 == 0 }
+    Sampled { process: 7, address: 0x5000 + at * 8, write: at.is_multiple_of(3), far: at.is_multiple_of(5) }
 }
 
 fn taken(ring: &mut SampleRing) -> Vec<Sampled> {

@@ -53,7 +53,7 @@ fn look_after(index: usize, pool: &Pool, reach: &Reach, shown: &Mutex<Shown>) {
             std::thread::sleep(NOTICE);
             continue;
         }
-        let looked = pool.look(reach);
+        let looked = pool.look(reach, None);
         if let Some(before) = lock(shown).looked.get_mut(index) {
             *before = looked;
         }

@@ -1,10 +1,12 @@
 //! A donor's place in a pool of etcd's.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
 
 use spillway_core::size::Size;
 use spillway_donor::Donor;
 use spillway_donor::place::Place;
+use spillway_etcd::gateway::Gateway;
 use spillway_etcd::{Registrar, RegistrarNews};
 use spillway_events::catalogue::donor as told;
 use spillway_store::membership::Member;
@@ -18,6 +20,17 @@ pub(super) struct Wishes<'a> {
     pub(super) domain: Option<&'a str>,
     /// The most that a run may have of it.
     pub(super) per_run: Option<Size>,
+}
+
+/// The pool, and what is shown to its etcd; before anything is begun, since what is of no use is refused.
+pub(super) fn shown(pool: &EtcdPool, certificates: Option<&Path>) -> Result<EtcdPool, String> {
+    let shown = pool.clone().shown(certificates).ok_or_else(|| {
+        format!(
+            "--pool {pool} speaks TLS: add --tls-certificates DIR, or --etcd-certificates DIR for etcd alone"
+        )
+    })?;
+    Gateway::new(&shown).map_err(|error| format!("--pool {pool}: {error}"))?;
+    Ok(shown)
 }
 
 /// Keeps the donor registered in its pool.

@@ -1,7 +1,7 @@
 //! How the donors of a pool are reached from the command line.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use spillway_store::nbd::Door;
@@ -20,6 +20,11 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// Where the client's certificates are.
+    pub(super) fn certificates(&self) -> Option<&Path> {
+        self.tls_certificates.as_deref()
+    }
+
     /// The way to one of them.
     pub(super) fn door(&self, donor: &PoolDonor) -> Result<Door, String> {
         let address = resolve(donor)?;

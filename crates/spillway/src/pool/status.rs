@@ -2,6 +2,7 @@
 //! they have there, and which repairs are under way.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -48,6 +49,10 @@ pub struct StatusArgs {
     pool: Pool,
     #[command(flatten)]
     reach: Reach,
+    /// What etcd is shown where the pool is etcds://, by TLS [default: what
+    /// --tls-certificates says]
+    #[arg(long, value_name = "DIR")]
+    etcd_certificates: Option<PathBuf>,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
@@ -68,7 +73,7 @@ impl FromStr for Pool {
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix("pool:").unwrap_or(text);
         let text = text.split_once('?').map_or(text, |(before, _)| before);
-        if text.starts_with("etcd:") {
+        if text.starts_with("etcd:") || text.starts_with("etcds:") {
             return text.parse().map(Self::Etcd).map_err(|error| error.to_string());
         }
         let donors = text.split(',').map(|donor| {
@@ -109,9 +114,9 @@ impl Pool {
         Looked { version: snapshot::VERSION, kind: "pool", pool: self.name(), failure, donors, runs }
     }
 
-    /// Asks all donors at the same time.
-    pub fn look(&self, reach: &Reach) -> Looked {
-        let (members, runs) = match members(self) {
+    /// Asks all donors at the same time; etcd with certificates of its own where it has some.
+    pub fn look(&self, reach: &Reach, etcd_certificates: Option<&Path>) -> Looked {
+        let (members, runs) = match members(self, etcd_certificates.or(reach.certificates())) {
             Ok(found) => found,
             Err(failure) => return Looked { failure: Some(failure), ..self.unlooked() },
         };
@@ -144,7 +149,7 @@ pub struct Row {
 
 /// Asks all donors at the same time, and prints what they say.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
-    let looked = args.pool.look(&args.reach);
+    let looked = args.pool.look(&args.reach, args.etcd_certificates.as_deref());
     if let Some(failure) = looked.failure {
         return Err((1, failure));
     }
@@ -170,13 +175,16 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
 type Found = (Vec<Member>, Option<Vec<RunState>>);
 
 /// What is known of a pool before any donor is asked; or why nothing is.
-fn members(pool: &Pool) -> Result<Found, String> {
+fn members(pool: &Pool, certificates: Option<&Path>) -> Result<Found, String> {
     match pool {
         Pool::Etcd(etcd) => {
+            let etcd = &etcd.clone().shown(certificates).ok_or_else(|| {
+                format!("{etcd} speaks TLS: add --tls-certificates DIR, or --etcd-certificates DIR")
+            })?;
             let away = |reason: String| {
                 format!("{etcd}: {reason}; see that etcd runs there, or list the donors: HOST:PORT,...")
             };
-            let mut directory = spillway_etcd::open(etcd);
+            let mut directory = spillway_etcd::open(etcd).map_err(|reason| format!("{etcd}: {reason}"))?;
             let mut members = directory.look().map_err(away)?;
             let mut runs = directory.runs().map_err(away)?;
             runs.sort_by(|one, other| (&one.host, one.pid).cmp(&(&other.host, other.pid)));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::donor_common::{Donor, command};
+use crate::donor_common::{Donor, command, tool};
 use crate::fault_common::{SOON, Scene};
 use crate::support::child::{Finished, PATIENCE, Running, free_port, until};
 
@@ -112,6 +112,8 @@ pub struct Etcd {
     directory: TempDir,
     host: String,
     ports: (u16, u16),
+    /// Where its certificate, its key and the CA's certificate are, if it takes nothing but TLS.
+    tls: Option<String>,
 }
 
 impl Etcd {
@@ -122,20 +124,34 @@ impl Etcd {
 
     /// The same on an address that others reach.
     pub fn start_at(host: &str) -> Self {
+        Self::start_with(host, None)
+    }
+
+    /// One that speaks TLS, and only with clients of the CA whose files are in this directory.
+    pub fn start_by_tls(certificates: &str) -> Self {
+        Self::start_with("127.0.0.1", Some(certificates.to_owned()))
+    }
+
+    fn start_with(host: &str, tls: Option<String>) -> Self {
         let ports = (free_port(), free_port());
         let directory = tempfile::tempdir().unwrap();
-        let mut etcd = Self { child: None, directory, host: host.to_owned(), ports };
+        if let Some(certificates) = &tls {
+            make_certificate_of_etcd(host, certificates);
+        }
+        let mut etcd = Self { child: None, directory, host: host.to_owned(), ports, tls };
         etcd.begin();
         etcd
     }
 
     /// The pool that the tests use.
     pub fn pool(&self) -> String {
-        format!("etcd://{}:{}/test", self.host, self.ports.0)
+        let scheme = if self.tls.is_some() { "etcds" } else { "etcd" };
+        format!("{scheme}://{}:{}/test", self.host, self.ports.0)
     }
 
     fn begin(&mut self) {
-        let client = format!("http://{}:{}", self.host, self.ports.0);
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let client = format!("{scheme}://{}:{}", self.host, self.ports.0);
         let peer = format!("http://127.0.0.1:{}", self.ports.1);
         let cluster = format!("one={peer}");
         let mut command = Command::new("etcd");
@@ -144,6 +160,12 @@ impl Etcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &cluster]);
+        if let Some(certificates) = &self.tls {
+            let file = |name: &str| format!("{certificates}/{name}");
+            command.arg("--cert-file").arg(file("etcd-cert.pem"));
+            command.arg("--key-file").arg(file("etcd-key.pem"));
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(file("ca-cert.pem"));
+        }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn();
         let child =
@@ -186,6 +208,34 @@ impl Drop for Etcd {
             let _ = child.wait();
         }
     }
+}
+
+/// A certificate of the CA in this directory for an etcd. Its gateway connects to itself, so it is a client's
+/// certificate too.
+fn make_certificate_of_etcd(host: &str, certificates: &str) {
+    let file = |name: &str| format!("{certificates}/{name}");
+    std::fs::write(file("etcd.cnf"), "[req]\ndistinguished_name=name\n[name]\n").unwrap();
+    let (config, certificate, key) = (file("etcd.cnf"), file("etcd-cert.pem"), file("etcd-key.pem"));
+    let (authority, authority_key) = (file("ca-cert.pem"), file("ca-key.pem"));
+    let own = format!("subjectAltName=IP:{host}");
+    let made = ["req", "-x509", "-config", &config, "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let files =
+        ["-nodes", "-keyout", &key, "-out", &certificate, "-CA", &authority, "-CAkey", &authority_key];
+    let what = [
+        "-days",
+        "2",
+        "-subj",
+        "/CN=etcd",
+        "-addext",
+        &own,
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-addext",
+        "keyUsage=digitalSignature",
+        "-addext",
+        "extendedKeyUsage=serverAuth,clientAuth",
+    ];
+    tool("openssl", "openssl", &[&made[..], &files, &what].concat());
 }
 
 /// What `pool status --json` says of each donor: address, state and runs. Waits until so many are `state`.

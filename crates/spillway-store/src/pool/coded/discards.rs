@@ -64,7 +64,9 @@ fn forget(site: &Site, lanes: &mut DonorLanes, places: &[Unnamed]) -> Answer {
     let (shared, table) = (&site.shared, site.shared.table());
     let Some(first) = places.first().map(|unnamed| unnamed.place) else { return Answer::NotAsked };
     let donor = usize::from(first.donor);
-    if site.is_over() || table.donor(donor).condition != Condition::Up {
+    // The last resort forgets what it holds though it takes no pages.
+    let can_be_asked = table.donor(donor).condition == Condition::Up || table.is_spill(donor);
+    if site.is_over() || !can_be_asked {
         return Answer::NotAsked;
     }
     let Ok((lane, way)) = lanes.lane(donor, Purpose::Write) else { return Answer::NotAsked };

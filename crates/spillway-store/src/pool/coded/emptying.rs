@@ -153,7 +153,7 @@ impl Under {
         let may_go_on = || bounds.allow_more(turn, task.reason);
         let end = mover.empty(turn, live, may_go_on, |bytes| {
             self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
-            if is_endangered {
+            if task.reason != Reason::Sparse {
                 self.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
                 turn.site.count_copied(bytes);
             }

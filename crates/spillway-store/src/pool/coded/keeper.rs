@@ -66,8 +66,7 @@ fn state_of(found: &Findings) -> Found {
         endangered_bytes: found.endangered_bytes,
         unreachable_bytes: found.unreachable_bytes,
         left_bytes: bytes(found.tasks.iter().filter(is_endangered).map(|task| u64::from(task.live)).sum()),
-        // Coded pages have no last resort.
-        spilled_bytes: 0,
+        spilled_bytes: found.spilled_bytes,
     }
 }
 

@@ -86,7 +86,8 @@ impl News {
             if self.told != Told::Well || self.is_owed {
                 (self.told, self.is_owed) = (Told::Well, false);
                 let moved = mebibytes(std::mem::take(&mut self.moved_bytes));
-                let text = format!("pool: all pages have {parts} parts again ({moved} were moved)");
+                let also = if found.spilled_bytes > 0 { ", or are in the last resort," } else { "" };
+                let text = format!("pool: all pages have {parts} parts{also} again ({moved} were moved)");
                 self.site.tell(Notice::new(NoticeKind::PagesSafe, &text));
             }
         } else if (is_stuck || (!has_tasks && !is_awaited(found))) && self.told == Told::InDanger {

@@ -123,9 +123,8 @@ impl Writes {
             let stored = pages.iter().filter(|page| page.outcome.is_ok()).count();
             shared.table().count_written(donor, stored as u64);
             is_stored &= stored == pages.len();
-            if pages.iter().any(|page| matches!(page.outcome, Err(StoreError::Gone { .. }))) {
-                shared.complain(donor, way.word(), Condition::Down);
-            }
+            // What the last resort did not take, donors may.
+            let _ = shared.note_written(donor, way.word(), pages.iter().map(|page| &page.outcome));
         }
         (is_stored, late)
     }
