@@ -48,7 +48,7 @@ pub(super) fn prepare(
     let extents = wanted_bytes.saturating_sub(spare_bytes) / EXTENT_BYTES;
     let capacity = u32::try_from(extents).unwrap_or(u32::MAX).min((u32::MAX - 1) / EXTENT_SLOTS);
     if capacity < least_extents {
-        let least = u64::from(least_extents) * EXTENT_BYTES >> 20;
+        let least = (u64::from(least_extents) * EXTENT_BYTES) >> 20;
         let remedy = format!("give it more: spill-size=SIZE, {least}M or more, or a larger device");
         let reason = match capacity {
             0 => "it holds no extent of 2M".to_owned(),
