@@ -10,8 +10,7 @@
 //! ask for it. What it is for, contention between processors, a machine of this seam does not show to a
 //! policy; what it does to the order of blocks, it does. Not all calls of the seam say which thread they are
 //! for: a first touch counts as that of the thread that stopped last. Left out: lockless descriptors (3.4). A
-//! block in Writeback is NotLocal at once here. What [`crate::spillway_fetch`] asks for is not the paper's:
-//! blocks that stay as large as they were, and a choice among the oldest ([`crate::block_choice`]).
+//! block in Writeback is NotLocal at once here.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
@@ -20,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 
-use crate::block_choice::Choice;
 use crate::blocks::{Blocks, MAX_ORDER};
 use crate::dcm::{self, Replacement, Step};
 use crate::entry::Registered;
@@ -134,15 +132,6 @@ pub struct Dcm {
     inactive_pages: usize,
     /// Pages that have left local memory so far; wraps.
     left_pages: u32,
-    /// Pages that were fetched so far.
-    fetched_pages: u64,
-    /// Chooses among the oldest blocks, where somebody foretells use. Not the paper's.
-    choice: Option<Choice>,
-}
-
-/// The order of the largest block that there may be: none takes more than a quarter of local memory.
-pub(crate) fn largest_order(local_pages: u32) -> u8 {
-    ((local_pages / 4).max(1).ilog2() as u8).min(MAX_ORDER)
 }
 
 impl Registered for Dcm {
@@ -158,8 +147,6 @@ impl Registered for Dcm {
             thread: 0,
             inactive_pages: 0,
             left_pages: 0,
-            fetched_pages: 0,
-            choice: None,
         }
     }
 }
@@ -183,11 +170,11 @@ impl Dcm {
         }
     }
 
-    /// Orders of the smallest and the largest block.
+    /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
     fn orders(&self, machine: &dyn TieredMachine) -> (u8, u8) {
         let (order, max_order) = self.config.blocks.orders();
-        let largest = largest_order(machine.capacity_pages(Tier::Local));
-        (order.min(largest), max_order.min(largest))
+        let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
+        (order.min(fitting), max_order.min(fitting))
     }
 
     /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
@@ -198,16 +185,6 @@ impl Dcm {
     fn is_current(pages: &[Page], entry: Entry, queue: Queue) -> bool {
         let page = &pages[entry.page_number as usize];
         page.generation == entry.generation && page.queue == Some(queue)
-    }
-
-    /// From now on those leave of the oldest blocks that are foretold to be used least.
-    pub(crate) fn choose(&mut self, choice: Choice) {
-        self.choice = Some(choice);
-    }
-
-    /// What chooses among the oldest blocks, if anything does.
-    pub(crate) fn choice(&mut self) -> Option<&mut Choice> {
-        self.choice.as_mut()
     }
 
     /// The pages of a page's block, as far as there are any.
@@ -271,39 +248,6 @@ impl Dcm {
         self.queues.next_mapped(|_| use_history::UNKNOWN)
     }
 
-    /// The pages of a block in the active queue that is still what it was.
-    fn active_block(&self, entry: Entry) -> Option<Range<PageIndex>> {
-        let page = entry.page_number as u32;
-        Self::is_current(&self.pages, entry, Queue::Active).then(|| self.block(page))
-    }
-
-    /// As [`Self::next_mapped`], where the choice has a say.
-    fn next_chosen(&mut self) -> Option<Step> {
-        let Some(mut choice) = self.choice.take() else { return self.next_mapped() };
-        let step = self.choose_from(&mut choice);
-        self.choice = Some(choice);
-        step
-    }
-
-    fn choose_from(&mut self, choice: &mut Choice) -> Option<Step> {
-        choice.retain(|entry| self.active_block(entry).is_some());
-        if let Some(entry) = choice.take_young() {
-            return Some(Step::ToProactive(entry));
-        }
-        while choice.has_room() {
-            match self.next_mapped() {
-                Some(Step::ToInactive(entry)) => {
-                    if let Some(block) = self.active_block(entry) {
-                        choice.offer(entry, block.len() as u32);
-                    }
-                }
-                Some(step) => return Some(step),
-                None => break,
-            }
-        }
-        choice.take(|entry| self.active_block(entry).unwrap_or_default()).map(Step::ToInactive)
-    }
-
     /// The next block to write back: of the thread's own sub-queue first.
     fn next_inactive(&mut self) -> Option<Entry> {
         if !self.config.thread_inactive {
@@ -351,29 +295,10 @@ impl Dcm {
         }
     }
 
-    /// Takes over a page that lies local already; its block stays as large as it is.
-    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool) {
+    /// Takes over a page that lies local already, as one that has just come.
+    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool, machine: &dyn TieredMachine) {
         self.pages[page as usize].referenced = is_used;
-        let head = self.head(page);
-        if self.pages[head as usize].queue.is_none() {
-            let queue = self.queues.queue_of_newcomer();
-            self.enqueue(head, queue);
-        }
-    }
-
-    /// Goes on with these blocks, before it takes any page over.
-    pub(crate) fn resume(&mut self, blocks: Blocks<Vec<AtomicU8>>) {
-        self.blocks = blocks;
-    }
-
-    /// It fetches no more: its blocks, as large as they have become.
-    pub(crate) fn into_blocks(self) -> Blocks<Vec<AtomicU8>> {
-        self.blocks
-    }
-
-    /// Pages that were fetched so far.
-    pub(crate) fn fetched_pages(&self) -> u64 {
-        self.fetched_pages
+        self.arrive(machine, page, false);
     }
 
     fn leave(&mut self, head: PageIndex) {
@@ -399,13 +324,10 @@ impl Dcm {
     fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
-            match self.next_chosen() {
+            match self.next_mapped() {
                 None => return,
                 Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, Queue::Proactive) => {
                     self.enqueue(entry.page_number as u32, Queue::Active);
-                }
-                Some(Step::ToProactive(entry)) if Self::is_current(&self.pages, entry, Queue::Active) => {
-                    self.enqueue(entry.page_number as u32, Queue::Proactive);
                 }
                 Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, Queue::Active) => {
                     self.make_inactive(machine, entry.page_number as u32);
@@ -499,9 +421,6 @@ impl Policy for Dcm {
 
     fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn TieredMachine) {
         self.pages[page as usize].referenced = true;
-        if let Some(choice) = &mut self.choice {
-            choice.note_came(page);
-        }
         self.arrive(machine, page, false);
     }
 
@@ -527,16 +446,8 @@ impl Policy for Dcm {
         }
         let far: Vec<_> =
             self.block(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
-        let head = self.head(fault.page);
-        if self.pages[head as usize].queue.is_some() {
-            // The rest of its block is local: it must not leave, nor be taken apart, before the page has come.
-            self.leave(head);
-        }
         self.reclaim(machine, far.len() as u32, Some(fault.page));
-        self.fetched_pages += u64::from(machine.migrate(&far, Tier::Local, Call::Kernel));
-        if let Some(choice) = &mut self.choice {
-            far.iter().for_each(|&page| choice.note_came(page));
-        }
+        machine.migrate(&far, Tier::Local, Call::Kernel);
         self.pages[fault.page as usize].referenced = true;
         self.arrive(machine, fault.page, true);
         // Hidden behind the transfer: frames for the next fault.

@@ -28,7 +28,6 @@
 pub mod auto_numa;
 pub mod auto_tiering;
 pub mod belady;
-mod block_choice;
 pub mod blocks;
 pub mod colloid;
 pub mod dcm;
@@ -61,7 +60,6 @@ pub mod registry;
 pub mod scale;
 pub mod scan_clock;
 pub mod spillway;
-mod spillway_copies;
 mod spillway_fetch;
 pub mod spillway_forecast;
 mod spillway_shadow;
@@ -102,9 +100,8 @@ mod tests {
     fn no_policy_says_what_runs_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
-        let folders =
-            ["", "/dcm_blocks", "/fault_trace", "/indigo", "/indigo_model", "/spillway", "/strides", "/tape"]
-                .map(|name| crates.join(format!("spillway-policy/src{name}")));
+        let folders = ["", "/fault_trace", "/indigo", "/indigo_model", "/spillway", "/strides", "/tape"]
+            .map(|name| crates.join(format!("spillway-policy/src{name}")));
         let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
         for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
             let text = fs::read_to_string(&path).unwrap().to_lowercase();

@@ -153,11 +153,6 @@ pub trait TieredMachine {
     /// none does nothing.
     fn keep_far_copy(&mut self, _page: PageIndex) {}
 
-    /// Whether this machine keeps far copies ([`TieredMachine::keep_far_copy`]).
-    fn keeps_far_copies(&self) -> bool {
-        false
-    }
-
     /// Takes away the mappings of local pages; they stay local, and the next access to each is a minor fault.
     fn unmap(&mut self, pages: &[PageIndex]);
 

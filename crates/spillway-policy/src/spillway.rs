@@ -11,8 +11,6 @@
 //!   take of the program's cores: measured, interrupts of all cores included.
 //! - What exchanges were foretold to bring is held against what they then brought: where the best of many
 //!   forecasts are too good to be true, differences are believed the less.
-//! - Where that pays, the far copy of a page that comes is kept, so that it need not be copied when it leaves
-//!   (`spillway_copies`).
 //! - A page that comes back soon after it left costs more each time (ping-pong).
 //! - Where the share of local accesses changes without our doing, the program has: the slow averages begin
 //!   anew.
@@ -33,8 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
-use crate::policy::{CounterWindow, Fault, FaultKind, Policy};
-use crate::spillway_copies::Copies;
+use crate::policy::{CounterWindow, Fault, Policy};
 use crate::spillway_fetch::{Costs, Fetching};
 use crate::spillway_forecast::Forecast;
 use crate::spillway_trial::{Progress, Trial};
@@ -131,8 +128,7 @@ pub struct Spillway {
     /// What the cores can have waited at most for a far access, since there was no more time.
     waited_at_most_ns: Average,
     in_ns: Average,
-    /// Far copies that are kept, and what it takes to send pages away.
-    copies: Copies,
+    out_ns: Average,
     /// The exchanges since the last scan, and what those before proved.
     promoted: Vec<Foretold>,
     demoted: Vec<Foretold>,
@@ -171,7 +167,7 @@ impl Registered for Spillway {
             far_is_longer_ns: Average::default(),
             waited_at_most_ns: Average::default(),
             in_ns: Average::default(),
-            copies: Copies::default(),
+            out_ns: Average::default(),
             promoted: Vec::new(),
             demoted: Vec::new(),
             proof: Proof::default(),
@@ -180,7 +176,7 @@ impl Registered for Spillway {
             counted_to_ns: 0,
             exchanging: Trial::new(true, 1),
             exchanges_ns: 0,
-            fetching: Fetching::new(0, 0, seed),
+            fetching: Fetching::new(0, seed),
             is_stale: false,
             seed,
         }
@@ -188,13 +184,13 @@ impl Registered for Spillway {
 }
 
 impl Spillway {
-    /// Reads the accessed bits of the pages of these tiers. What that took.
-    fn scan(&mut self, machine: &mut dyn TieredMachine, tiers: &[Tier]) -> u64 {
+    /// Reads all accessed bits. What that took.
+    fn scan(&mut self, machine: &mut dyn TieredMachine) -> u64 {
         let began_ns = machine.now_ns();
         self.pages.clear();
         self.used.fill(false);
         let (pages, used) = (&mut self.pages, &mut self.used);
-        for &tier in tiers {
+        for tier in [Tier::Local, Tier::Far] {
             let scan = Scan { start: 0, pages: machine.page_count(), tier, hierarchical: false };
             machine.scan(scan, &mut |page, accessed| {
                 pages.push(page);
@@ -284,7 +280,7 @@ impl Spillway {
         let in_ns = self.in_ns.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
         self.fetching.note_costs(Costs {
             accesses_ns: longer_ns.min(self.progress.core_ns as f64) + moves_ns,
-            fetches_ns: self.fetching.cost_ns(fetched, self.config.fault_ns, in_ns),
+            fetches_ns: fetched * (self.config.fault_ns + in_ns),
         });
     }
 
@@ -317,15 +313,13 @@ impl Spillway {
             self.is_stale = true;
             return;
         }
-        self.copies.forget_all();
         let local = (0..machine.page_count()).filter(|&page| machine.tier_of(page) == Some(Tier::Local));
         let mut local: Vec<PageIndex> = local.collect();
         if let Some(forecast) = &self.forecast {
             local.sort_by(|a, b| forecast.uses(*a).total_cmp(&forecast.uses(*b)));
         }
         let used = |page: PageIndex| (page, self.used[page as usize]);
-        let uses = |page| self.forecast.as_ref().map_or(0.0, |forecast| forecast.uses(page));
-        self.fetching.begin(machine, local.into_iter().map(used), uses);
+        self.fetching.begin(machine, local.into_iter().map(used));
     }
 
     /// Moves a page. What it took, by the machine's clock; nothing where it did not move.
@@ -340,13 +334,12 @@ impl Spillway {
         match to {
             Tier::Far => {
                 past.left_in = self.interval;
-                self.copies.note_left(page, took_ns as f64 / base_pages);
+                self.out_ns.note(took_ns as f64 / base_pages);
             }
             Tier::Local => {
                 let soon = past.left_in > 0 && self.interval - past.left_in <= PING_PONG_INTERVALS;
                 past.returns = if soon { past.returns.saturating_add(1) } else { past.returns / 2 };
                 self.in_ns.note(took_ns as f64 / base_pages);
-                self.copies.note_came(page, self.config.fault_ns, machine);
             }
         }
         Some(took_ns)
@@ -382,10 +375,7 @@ impl Spillway {
         let spans = |one: &Foretold| f64::from(machine.span(one.page));
         let lost: f64 = out.iter().map(|victim| victim.uses * spans(victim)).sum();
         let saved_ns = (one.uses * span - lost) * self.proof.trust() * worth;
-        let out_ns: f64 = out
-            .iter()
-            .map(|victim| spans(victim) * self.cost_ns(self.copies.out_ns(victim.page), machine))
-            .sum();
+        let out_ns = out.iter().map(spans).sum::<f64>() * self.cost_ns(self.out_ns, machine);
         saved_ns / ((span * self.cost_ns(self.in_ns, machine) + out_ns) * self.config.margin)
     }
 
@@ -437,24 +427,12 @@ impl Spillway {
         self.period_ns = wanted_ns.max(affordable_ns).clamp(least_ns, most_ns.max(least_ns));
     }
 
-    /// While pages are fetched: what is foretold of local pages, so that those leave that are used least.
-    fn foretell_fetched(&mut self, machine: &mut dyn TieredMachine, forecast: &mut Forecast) {
-        let scan_ns = self.scan(machine, &[Tier::Local]);
-        if let Some(choice) = self.fetching.choice() {
-            self.pages.retain(|&page| !choice.is_new(page));
-            forecast.learn(&self.pages, &self.used, machine.now_ns());
-            choice.note_uses(|page| forecast.uses(page));
-        }
-        self.scans_since_change += 1;
-        self.choose_period(machine, scan_ns, false);
-    }
-
     fn tick(&mut self, machine: &mut dyn TieredMachine, forecast: &mut Forecast) {
         self.interval += 1;
         if self.fetching.is_on() {
-            return self.foretell_fetched(machine, forecast);
+            return;
         }
-        let scan_ns = self.scan(machine, &[Tier::Local, Tier::Far]);
+        let scan_ns = self.scan(machine);
         if std::mem::take(&mut self.is_stale) {
             self.fetching.note_scan(&self.pages, &self.used, machine.capacity_pages(Tier::Local));
             (self.window, self.progress) = (CounterWindow::default(), Progress::default());
@@ -482,10 +460,9 @@ impl Spillway {
 impl Policy for Spillway {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
         let pages = machine.page_count();
-        self.copies = Copies::new(machine);
         self.used = vec![false; pages as usize];
         self.past = vec![Past::default(); pages as usize];
-        self.fetching = Fetching::new(pages, machine.capacity_pages(Tier::Local), self.seed);
+        self.fetching = Fetching::new(pages, self.seed);
         let first_guess_ns = FIRST_GUESS_INTERVALS * self.period_ns;
         self.forecast = Some(Forecast::new(pages, first_guess_ns as f64));
         machine.count_accesses(self.config.period_us * 1000);
@@ -510,7 +487,6 @@ impl Policy for Spillway {
     fn on_release(&mut self, pages: Range<PageIndex>, machine: &mut dyn TieredMachine) {
         for page in pages.clone() {
             self.past[page as usize] = Past::default();
-            self.copies.forget(page);
             if let Some(forecast) = &mut self.forecast {
                 forecast.forget(page);
             }
@@ -521,10 +497,9 @@ impl Policy for Spillway {
     }
 
     fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
-        if fault.kind == FaultKind::Minor && !self.fetching.is_on() {
-            self.copies.note_minor_fault(fault.page);
+        if let Some(dcm) = self.fetching.at_work() {
+            dcm.on_fault(fault, machine);
         }
-        self.fetching.on_fault(fault, machine);
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
@@ -545,7 +520,7 @@ impl Policy for Spillway {
         self.window.far_accesses += window.far_accesses;
         let may_ask =
             self.config.fetches_pages && machine.counts_each_access() && !self.exchanging.is_asking();
-        if self.fetching.note_window(progress, may_ask, self.config.fault_ns) {
+        if self.fetching.note_window(progress, may_ask) {
             self.change_sides(machine);
         }
     }

@@ -6,17 +6,14 @@
 //! against what far accesses cost now, as much as these can cost at most. Only where fetches come to less is
 //! it tried, and only where the program then comes further is it kept ([`crate::spillway_trial`]). Trials go
 //! by the windows of the counters, which are shorter than intervals between scans, and end as soon as they
-//! are plainly in vain. What was learned while pages were fetched stays: which pages are fetched as one block,
-//! and what a fetched page costs. Of the oldest blocks those leave that are foretold to be used least
-//! ([`crate::block_choice`]), for which scans of local pages go on.
+//! are plainly in vain.
 
-use crate::block_choice::Choice;
 use crate::dcm_blocks::{self, Dcm};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{PageIndex, Tier, TieredMachine};
-use crate::policy::{Fault, FaultKind, Policy};
-use crate::spillway_shadow::{Fetched, Shadow};
+use crate::policy::Policy;
+use crate::spillway_shadow::Shadow;
 use crate::spillway_trial::{Progress, Trial};
 use crate::spillway_worth::Average;
 
@@ -42,29 +39,20 @@ pub(crate) struct Fetching {
     trial: Trial,
     /// Who fetches, while pages are fetched.
     at_work: Option<Box<Dcm>>,
-    /// What fetches took since the last window, and what a page took.
-    faults: u64,
-    faults_ns: u64,
-    fetched_pages: u64,
-    page_ns: Average,
     /// The machine has refused.
     is_refused: bool,
 }
 
 impl Fetching {
-    /// For so many pages, with so many frames; `seed` is for the lots that the rival draws.
-    pub(crate) fn new(pages: u32, frames: u32, seed: u64) -> Self {
+    /// For so many pages; `seed` is for the lots that the rival draws.
+    pub(crate) fn new(pages: u32, seed: u64) -> Self {
         Self {
             seed,
-            shadow: Shadow::new(pages, frames),
+            shadow: Shadow::new(pages),
             accesses_ns: Average::default(),
             fetches_ns: Average::default(),
             trial: Trial::new(false, TRANSITION_WINDOWS),
             at_work: None,
-            faults: 0,
-            faults_ns: 0,
-            fetched_pages: 0,
-            page_ns: Average::default(),
             is_refused: false,
         }
     }
@@ -89,39 +77,9 @@ impl Fetching {
         self.shadow.note_made(page);
     }
 
-    /// A scan has found these in use. What the rival would have fetched with so many frames.
-    pub(crate) fn note_scan(&mut self, pages: &[PageIndex], used: &[bool], frames: u32) -> Fetched {
+    /// A scan has found these in use. How many the rival would have fetched with so many frames.
+    pub(crate) fn note_scan(&mut self, pages: &[PageIndex], used: &[bool], frames: u32) -> f64 {
         self.shadow.note_scan(pages, used, frames)
-    }
-
-    /// An access has stopped while pages are fetched.
-    pub(crate) fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
-        let Some(dcm) = &mut self.at_work else { return };
-        let (began_ns, had_pages) = (machine.now_ns(), dcm.fetched_pages());
-        dcm.on_fault(fault, machine);
-        if fault.kind == FaultKind::Missing {
-            self.faults += 1;
-            self.faults_ns += machine.now_ns() - began_ns;
-            self.fetched_pages += dcm.fetched_pages() - had_pages;
-        }
-    }
-
-    /// What fetches cost, in nanoseconds: as those did that were made, or, as long as none was, a fault of
-    /// `fault_ns` each and a move of `move_ns` for each page.
-    pub(crate) fn cost_ns(&self, fetched: Fetched, fault_ns: f64, move_ns: f64) -> f64 {
-        match self.page_ns.0 {
-            Some(page_ns) => fetched.pages * page_ns,
-            None => fetched.faults * fault_ns + fetched.pages * move_ns,
-        }
-    }
-
-    /// Notes what fetches took since the last window.
-    fn note_page_ns(&mut self, fault_ns: f64) {
-        let faults_ns = self.faults_ns as f64 + self.faults as f64 * fault_ns;
-        if self.fetched_pages > 0 {
-            self.page_ns.note(faults_ns / self.fetched_pages as f64);
-        }
-        (self.faults, self.faults_ns, self.fetched_pages) = (0, 0, 0);
     }
 
     /// What an interval cost, and what it would have cost.
@@ -132,13 +90,12 @@ impl Fetching {
 
     /// The program has changed: what was measured says nothing any more.
     pub(crate) fn begin_phase(&mut self) {
-        self.trial.break_off();
+        self.trial.begin_phase();
         (self.accesses_ns, self.fetches_ns) = (Average::default(), Average::default());
     }
 
-    /// A window of the counters is over. Whether the other side is to be taken now. A fault takes `fault_ns`.
-    pub(crate) fn note_window(&mut self, progress: Progress, may_ask: bool, fault_ns: f64) -> bool {
-        self.note_page_ns(fault_ns);
+    /// A window of the counters is over. Whether the other side is to be taken now.
+    pub(crate) fn note_window(&mut self, progress: Progress, may_ask: bool) -> bool {
         let fetches_ns = self.fetches_ns.0.unwrap_or(f64::MAX);
         let may_pay = self.is_on() || self.accesses_ns.0.unwrap_or(0.0) > fetches_ns;
         self.trial.note(progress, may_ask && may_pay && !self.is_refused);
@@ -146,12 +103,11 @@ impl Fetching {
     }
 
     /// Pages are fetched from now on. `local` are the local pages with whether they are in use, those first
-    /// that are worth the least; `uses` is how much each page is foretold to be used.
+    /// that are worth the least.
     pub(crate) fn begin(
         &mut self,
         machine: &mut dyn TieredMachine,
         local: impl Iterator<Item = (PageIndex, bool)>,
-        uses: impl Fn(PageIndex) -> f64,
     ) {
         let has_huge = (0..machine.page_count()).any(|page| machine.span(page) > 1);
         let has_room = machine.capacity_pages(Tier::Local) >= LEAST_FRAMES;
@@ -163,25 +119,13 @@ impl Fetching {
         let config = dcm_blocks::Config::default();
         let mut dcm = Box::new(Dcm::build(config, self.seed, &Knowledge::default()));
         dcm.start(machine);
-        if let Some(blocks) = self.shadow.take_blocks() {
-            dcm.resume(blocks);
-        }
-        let mut choice = Choice::new(machine.page_count(), machine.capacity_pages(Tier::Local));
-        choice.note_uses(uses);
-        dcm.choose(choice);
-        local.for_each(|(page, is_used)| dcm.adopt(page, is_used));
+        local.for_each(|(page, is_used)| dcm.adopt(page, is_used, machine));
         self.at_work = Some(dcm);
-    }
-
-    /// What chooses the pages that leave, while pages are fetched.
-    pub(crate) fn choice(&mut self) -> Option<&mut Choice> {
-        self.at_work.as_mut()?.choice()
     }
 
     /// Far pages are accessed in place again.
     pub(crate) fn end(&mut self, machine: &mut dyn TieredMachine) {
-        if let Some(dcm) = self.at_work.take() {
-            self.shadow.return_blocks(dcm.into_blocks());
+        if self.at_work.take().is_some() {
             machine.set_page_fetch(false);
         }
     }

@@ -2,10 +2,9 @@
 //! while: what counts is how many accesses the program makes in the time of its cores, all costs included.
 //!
 //! A side is tried for some intervals, then the other, and the better one is kept. A trial that is plainly in
-//! vain ends before its time. What trials have lost is counted, and no more of them are made than lose a small
-//! share of the time; each makes the time until the next twice as long besides. What the other side came to is
-//! kept in mind: where this one comes plainly below that, the other is tried at once. Where the program has
-//! changed, trials begin anew.
+//! vain ends before its time. Each time that the other side was tried in vain it takes twice as long until it
+//! is tried again, so a settled program pays next to nothing. Where the program has changed, trials begin
+//! anew.
 
 /// Intervals that a side is looked at before it is compared.
 const LOOK: u32 = 4;
@@ -13,8 +12,6 @@ const LOOK: u32 = 4;
 const CERTAINTY: f64 = 2.0;
 /// Most intervals between two trials.
 const LONGEST_STAY: u32 = 1 << 16;
-/// What trials may lose of the time, as a share.
-const TRIAL_SHARE: f64 = 0.02;
 
 /// Accesses, and the time of all cores that they were made in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,41 +81,18 @@ pub(crate) struct Trial {
     /// Intervals after a change of sides that count for neither: what the other side left behind is still
     /// there.
     transition: u32,
-    /// How many of these are still to come.
-    settling: u32,
     here: Rates,
-    /// Since sides were changed, or a side was kept.
     intervals: u32,
-    /// What the other side came to before, while this one is on trial.
+    /// What the other side came to.
     there: Option<Rates>,
-    /// What the other side came to when it was last looked at.
-    other: Option<Rates>,
     /// Intervals that this side is kept before the other is tried again.
     stay: u32,
-    /// What the program came to in an interval before the last trial.
-    kept_rate: f64,
-    /// What trials have lost so far, in intervals, and all intervals.
-    lost: f64,
-    all_intervals: f64,
 }
 
 impl Trial {
     /// Begins on its usual side; `transition` intervals after a change of sides count for neither.
     pub(crate) fn new(usual: bool, transition: u32) -> Self {
-        Self {
-            usual,
-            on: usual,
-            transition,
-            settling: 0,
-            here: Rates::default(),
-            intervals: 0,
-            there: None,
-            other: None,
-            stay: LOOK,
-            kept_rate: 0.0,
-            lost: 0.0,
-            all_intervals: 0.0,
-        }
+        Self { usual, on: usual, transition, here: Rates::default(), intervals: 0, there: None, stay: LOOK }
     }
 
     /// Whether it is to be done at present.
@@ -131,22 +105,17 @@ impl Trial {
         self.there.is_some()
     }
 
-    /// The program has changed: what was measured says nothing any more. A trial that this ends was in vain,
-    /// so that a program which changes all the time is not one long trial.
-    pub(crate) fn break_off(&mut self) {
+    /// The program has changed: what was measured says nothing any more, and its usual side is taken. A trial
+    /// that this ends was in vain, so that a program which changes all the time is not one long trial.
+    pub(crate) fn begin_phase(&mut self) {
         if self.is_asking() {
             self.change_sides(None);
             self.wait_longer();
         }
-        (self.here, self.other, self.kept_rate) = (Rates::default(), None, 0.0);
-    }
-
-    /// As [`Self::break_off`], and the usual side is taken.
-    pub(crate) fn begin_phase(&mut self) {
-        self.break_off();
         if self.on != self.usual {
-            self.change_sides(None);
+            (self.on, self.intervals) = (self.usual, 0);
         }
+        self.here = Rates::default();
     }
 
     fn wait_longer(&mut self) {
@@ -158,62 +127,38 @@ impl Trial {
         if progress.core_ns == 0 {
             return;
         }
-        let rate = progress.rate();
-        (self.intervals, self.all_intervals) = (self.intervals + 1, self.all_intervals + 1.0);
-        self.note_lost(rate);
-        if self.settling > 0 {
-            self.settling -= 1;
-        } else {
-            self.here.note(rate);
+        self.intervals += 1;
+        if self.intervals > self.transition || self.there.is_none() {
+            self.here.note(progress.rate());
         }
+        let looked = self.intervals >= LOOK + self.transition;
         match self.there {
-            Some(there) => self.compare(there),
-            None if other_may_pay && self.is_due() => {
+            // What was tried is no better than what was before.
+            Some(there) if looked && !self.here.is_above(there) || self.here.is_plainly_below(there) => {
+                self.change_sides(None);
+                self.wait_longer();
+            }
+            Some(_) if looked => {
+                // It is, and stays; the other one is not asked again soon.
+                self.there = None;
+                self.wait_longer();
+                (self.here, self.intervals) = (Rates::default(), 0);
+            }
+            None if self.intervals >= self.stay && self.here.count >= f64::from(LOOK) && other_may_pay => {
                 let here = self.here;
-                self.kept_rate = here.mean;
                 self.change_sides(Some(here));
             }
             // What is held against the other side is of late.
-            None if self.here.count >= f64::from(2 * LOOK) => self.here = Rates::default(),
-            None => {}
+            None if self.here.count >= f64::from(2 * LOOK) => {
+                self.here = Rates::default();
+            }
+            _ => {}
         }
-    }
-
-    /// While the other side is on trial, and until what it left behind is gone, the program comes less far
-    /// than it would have, or further.
-    fn note_lost(&mut self, rate: f64) {
-        if self.kept_rate > 0.0 && (self.is_asking() || self.settling > 0) {
-            self.lost = (self.lost + 1.0 - rate / self.kept_rate).max(0.0);
-        }
-    }
-
-    /// What this side comes to, on trial, against what the other came to before.
-    fn compare(&mut self, there: Rates) {
-        let looked = self.here.count >= f64::from(LOOK);
-        if looked && self.here.is_above(there) {
-            // It stays, and the other one is not asked again soon.
-            (self.there, self.other) = (None, Some(there));
-            self.wait_longer();
-            (self.here, self.intervals) = (Rates::default(), 0);
-        } else if looked || self.here.is_plainly_below(there) {
-            // What was tried is no better than what was before.
-            self.other = Some(self.here);
-            self.change_sides(None);
-            self.wait_longer();
-        }
-    }
-
-    /// Whether the other side is to be tried: it is its turn, or it came further than this one comes now.
-    fn is_due(&self) -> bool {
-        let has_turn = self.intervals >= self.stay && self.lost <= TRIAL_SHARE * self.all_intervals;
-        let has_lost_ground = self.other.is_some_and(|other| other.is_above(self.here));
-        self.here.count >= f64::from(LOOK) && (has_turn || has_lost_ground)
     }
 
     fn change_sides(&mut self, there: Option<Rates>) {
         self.on = !self.on;
         self.there = there;
-        self.settling = self.transition;
         (self.here, self.intervals) = (Rates::default(), 0);
     }
 }
@@ -273,26 +218,6 @@ mod tests {
             intervals_on(&mut trial, 1, 100, 100) > 0
         });
         assert!(were_on.count() < 70);
-    }
-
-    #[test]
-    fn what_trials_lose_stays_a_small_share_of_the_time() {
-        for (on, off) in [(50, 100), (90, 100), (99, 100)] {
-            let mut trial = Trial::new(false, 2);
-            let were_on = f64::from(intervals_on(&mut trial, 4000, on, off));
-            let lost = were_on * (1.0 - on as f64 / off as f64);
-            assert!(were_on > 0.0 && lost < 2.0 * TRIAL_SHARE * 4000.0, "{on} and {off}: {lost} intervals");
-        }
-    }
-
-    #[test]
-    fn a_side_that_falls_behind_what_the_other_came_to_is_left_at_once() {
-        let mut trial = Trial::new(false, 2);
-        intervals_on(&mut trial, 500, 120, 100);
-        assert!(trial.is_on() && trial.stay > 32);
-        let intervals = 4 * LOOK + 2 * trial.transition;
-        let were_on = intervals_on(&mut trial, 200, 50, 100);
-        assert!(were_on <= intervals, "{were_on} intervals on the worse side");
     }
 
     #[test]

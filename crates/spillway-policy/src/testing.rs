@@ -45,8 +45,6 @@ pub struct TestMachine {
     pub counter_window_ns: u64,
     pub link: LinkTelemetry,
     pub splits: Vec<PageIndex>,
-    /// Whether it says that it keeps far copies.
-    pub keeps_copies: bool,
     /// Pages of which the far copy was asked to be kept, in order.
     pub copies: Vec<PageIndex>,
 }
@@ -80,7 +78,6 @@ impl TestMachine {
             counter_window_ns: 0,
             link: LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 1000.0, traffic_bytes: 0 },
             splits: Vec::new(),
-            keeps_copies: false,
             copies: Vec::new(),
         }
     }
@@ -308,10 +305,6 @@ impl TieredMachine for TestMachine {
     fn split(&mut self, page: PageIndex) {
         self.huge[(page / PAGES_PER_HUGE) as usize] = false;
         self.splits.push(page);
-    }
-
-    fn keeps_far_copies(&self) -> bool {
-        self.keeps_copies
     }
 
     fn keep_far_copy(&mut self, page: PageIndex) {

@@ -137,14 +137,6 @@ pub fn judgement(quick: bool) -> Vec<Cell> {
     cells
 }
 
-/// Those workloads that a quick judgement leaves out, at its sizes and in its surroundings: for who has looked
-/// at its cells while he changed a policy.
-#[must_use]
-pub fn rest() -> Vec<Cell> {
-    let alone: Vec<&[&str]> = MORE.iter().map(std::slice::from_ref).collect();
-    grid(&alone, QUICK_BYTES, JUDGED_SEED, &QUICKLY)
-}
-
 /// The cells on which settings are searched.
 #[must_use]
 pub fn training() -> Vec<Cell> {
@@ -169,15 +161,13 @@ pub(crate) fn training_of(bytes: u64) -> Vec<Cell> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::run::check;
 
     #[test]
     fn no_program_of_the_training_is_judged() {
         let of = |cells: Vec<Cell>| cells.into_iter().flat_map(|cell| cell.programs).collect::<Vec<_>>();
-        for judged in [judgement(true), judgement(false), rest()].map(of) {
+        for judged in [judgement(true), judgement(false)].map(of) {
             let sizes = [1, 2, 3].map(|part| training_of(TRAINING_BYTES / part));
             for trained in of(sizes.into_iter().flatten().collect()) {
                 let alike = |spec: &RunSpec| {
@@ -192,19 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_shares_no_workload_with_a_quick_judgement() {
-        let named = |cells: Vec<Cell>| -> BTreeSet<String> {
-            cells.into_iter().flat_map(|cell| cell.programs).map(|spec| spec.workload).collect()
-        };
-        let (quick, rest, all) = (named(judgement(true)), named(rest()), named(judgement(false)));
-        assert!(quick.is_disjoint(&rest));
-        assert_eq!(&quick | &rest, all);
-    }
-
-    #[test]
     fn every_cell_can_be_run_and_has_a_name_of_its_own() {
         let small = training_of(TRAINING_BYTES / 3);
-        for cells in [training(), small, judgement(true), judgement(false), rest()] {
+        for cells in [training(), small, judgement(true), judgement(false)] {
             let mut names: Vec<String> = cells.iter().map(Cell::name).collect();
             for spec in cells.into_iter().flat_map(|cell| cell.programs) {
                 let spec = RunSpec { policy: "first-touch".into(), ..spec };

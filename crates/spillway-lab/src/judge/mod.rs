@@ -18,7 +18,7 @@ use crate::clairvoyant::clairvoyant;
 use crate::run::RunError;
 use jobs::{Jobs, geometric_mean};
 
-pub use cells::{Cell, judgement, rest, training};
+pub use cells::{Cell, judgement, training};
 pub use contenders::{OURS, RIVALS};
 pub use doings::Doings;
 pub use tune::{Budget, Searched, Tuned, search};

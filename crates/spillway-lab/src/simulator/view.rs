@@ -380,10 +380,8 @@ impl TieredMachine for View<'_> {
                     self.set_mapped(page, !on, false);
                     changed += 1;
                 }
-                // Where pages lie in one tier alone the other has no copy that a page could leave for; copies
-                // that were kept are given up.
+                // Where pages lie in one tier alone the other has no copy that a page could leave for.
                 Some(Tier::Local) if on => {
-                    self.node.pages.set_far_copy(page, false);
                     self.node.pages.mapping_mut(page).iter_mut().for_each(|flags| *flags |= bit::DIRTY);
                 }
                 _ => {}
@@ -494,10 +492,6 @@ impl TieredMachine for View<'_> {
         let entries = self.node.costs.mark_page * u64::from(self.pages_per_huge());
         self.charge(Work::Migration, entries + self.node.costs.shootdown);
         self.shoot_down();
-    }
-
-    fn keeps_far_copies(&self) -> bool {
-        true
     }
 
     fn keep_far_copy(&mut self, page: PageIndex) {

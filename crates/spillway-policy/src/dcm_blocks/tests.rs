@@ -32,28 +32,6 @@ fn local_memory_is_never_exceeded_and_every_fault_is_served() {
     }
 }
 
-/// Blocks that were taken over while a part of each was local: what comes is found again when it must leave.
-#[test]
-fn blocks_that_are_local_in_part_are_served_and_leave() {
-    for local in [16_u32, 25, 64] {
-        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, local);
-        let blocks = Blocks::new(256, largest_order(local), largest_order(local));
-        policy.start(&mut machine);
-        policy.resume(blocks);
-        policy.choose(Choice::new(256, local));
-        for page in machine.pages_in(Tier::Local) {
-            policy.adopt(page, page % 3 == 0);
-        }
-        let mut random = 1_u64;
-        for _ in 0..4000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let page = (random >> 33) as u32 % 256;
-            machine.run(&mut policy, page);
-            assert_eq!(machine.tier_of(page), Some(Tier::Local), "{local} frames");
-        }
-    }
-}
-
 /// Section 3.4: buffers that could hold all of local memory, and inactive blocks of threads that rest.
 #[test]
 fn threads_find_what_waits_with_others() {
@@ -94,56 +72,6 @@ fn elastic_blocks_grow_by_one_step_a_round_of_a_scan() {
     let faults: Vec<_> = (0..5).map(|_| run_all(&mut policy, &mut machine, 0..256)).collect();
     assert!(faults.windows(2).all(|pair| pair[1] <= pair[0]), "{faults:?}");
     assert!(faults[4] <= 256 / 16 + 4, "{faults:?}");
-}
-
-/// They are as old as those that the program goes through.
-#[test]
-fn what_is_foretold_to_be_used_stays_and_local_memory_is_not_exceeded() {
-    let fetched = |foretells: bool| {
-        let config = Config { random_promotion: 0.0, return_share: 0.0, ..Config::default() };
-        let mut policy = Dcm::build(Config { blocks: BlockSize::Pages1, ..config }, 1, &Knowledge::default());
-        let mut machine = TestMachine::new(256, 64);
-        policy.start(&mut machine);
-        if foretells {
-            policy.choose(Choice::new(256, 64));
-        }
-        machine.touch(&mut policy, 0..256);
-        let mut fetched = 0;
-        for round in 0..20 {
-            for page in (32..256).step_by(2) {
-                if let Some(choice) = policy.choice() {
-                    choice.note_uses(|page| if page < 16 { 0.9 } else { 0.1 });
-                }
-                machine.run(&mut policy, page + round % 2);
-                fetched += usize::from(machine.run(&mut policy, page % 16));
-                assert!(machine.pages_in(Tier::Local).len() <= 64);
-            }
-        }
-        fetched
-    };
-    let (with, without) = (fetched(true), fetched(false));
-    assert!(with < without / 4, "{with} fetches of pages in use, {without} without the choice");
-}
-
-/// Pages of one block lie in both tiers where others have moved them in between.
-#[test]
-fn blocks_go_on_as_large_as_they_had_become() {
-    let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, 64);
-    for _ in 0..5 {
-        run_all(&mut policy, &mut machine, 0..256);
-    }
-    let mut next = Dcm::build(policy.config, 1, &Knowledge::default());
-    next.start(&mut machine);
-    next.resume(policy.into_blocks());
-    let local = machine.pages_in(Tier::Local);
-    machine.migrate(&local[1..3], Tier::Far, Call::Kernel);
-    for page in machine.pages_in(Tier::Local) {
-        next.adopt(page, true);
-    }
-    let faults = run_all(&mut next, &mut machine, 0..256);
-    assert!(faults <= 256 / 16 + 4, "{faults}");
-    assert_eq!(machine.pages_in(Tier::Local).len() + machine.pages_in(Tier::Far).len(), 256);
-    assert!(next.fetched_pages() >= 192);
 }
 
 #[test]
@@ -210,13 +138,6 @@ fn one_newcomer_in_ten_is_proactive_at_once() {
     machine.touch(&mut policy, 0..4000);
     let proactive = policy.pages.iter().filter(|page| page.queue == Some(Queue::Proactive)).count();
     assert!((320..480).contains(&proactive), "{proactive}");
-}
-
-#[test]
-fn frames_are_free_before_the_next_fault() {
-    let (mut policy, mut machine) = dcm(BlockSize::Pages4, 64, 16);
-    run_all(&mut policy, &mut machine, [0, 9, 33, 61]);
-    assert!(machine.free_pages(Tier::Local) >= 4);
 }
 
 /// Where nearly all blocks are proactive the one that has just come is the oldest active one.

@@ -32,12 +32,8 @@ pub struct JudgeArgs {
     #[arg(long)]
     quick: bool,
 
-    /// The workloads that '--quick' leaves out, at its sizes: for who has looked at its cells
-    #[arg(long, conflicts_with = "quick")]
-    rest: bool,
-
     /// Judge on the training set instead: what it says there is no result
-    #[arg(long, conflicts_with_all = ["quick", "rest"])]
+    #[arg(long, conflicts_with = "quick")]
     training: bool,
 
     /// Leave all settings as they are, also those that a search has found
@@ -59,7 +55,7 @@ pub struct JudgeArgs {
     explain: bool,
 
     /// Search the settings of policies on the training set instead of judging; prints factors as JSON
-    #[arg(long, conflicts_with_all = ["quick", "rest", "training", "untuned", "factors", "markdown"])]
+    #[arg(long, conflicts_with_all = ["quick", "training", "untuned", "factors", "markdown"])]
     tune: bool,
 
     /// Trials of a round of the search for each policy, one of them with what was best before; most end on
@@ -126,11 +122,7 @@ fn judge(args: &JudgeArgs, threads: usize) -> Result<ExitCode, Box<dyn std::erro
     };
     let known: Option<Judgement> =
         args.known.as_deref().map(|path| read(path, "a judgement", "lab judge --json")).transpose()?;
-    let cells = match args {
-        JudgeArgs { training: true, .. } => judge::training(),
-        JudgeArgs { rest: true, .. } => judge::rest(),
-        JudgeArgs { quick, .. } => judge::judgement(*quick),
-    };
+    let cells = if args.training { judge::training() } else { judge::judgement(args.quick) };
     let case = Case { cells: &cells, tuned: &tuned, known: known.as_ref() };
     let bar = progress_bar(case.runs(), "runs");
     let judged = case.judge(threads, &|| bar.inc(1));
