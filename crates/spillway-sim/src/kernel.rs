@@ -42,17 +42,6 @@ fn each(range: FrameRange<'_>) -> impl Iterator<Item = FrameRange<'_>> {
     (0..range.pages()).map(move |page| range.part(page * PAGE_SIZE, PAGE_SIZE))
 }
 
-impl World {
-    /// Counts of the pages that a scan finds those that the pager takes for pages of a stream.
-    fn count_streamed(&mut self, process: usize, found: &[u64]) {
-        let Some(pager) = self.processes[process].pager else { return };
-        for &page in found {
-            let is_streamed = pager.engine.table.use_of(page).passes_through();
-            self.count(if is_streamed { "scanned pages of streams" } else { "scanned other pages" });
-        }
-    }
-}
-
 /// An access to a page of the program's by the kernel, on behalf of whoever runs: its fault goes the way of
 /// all others. EFAULT where it cannot be made.
 pub(crate) fn access_by_kernel(process: usize, page: u64, write: bool) -> Result<()> {

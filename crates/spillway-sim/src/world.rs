@@ -291,6 +291,15 @@ impl World {
         *self.counts.entry(what).or_default() += 1;
     }
 
+    /// Counts of the pages that a scan finds those that the pager takes for pages of a stream.
+    pub(crate) fn count_streamed(&mut self, process: usize, found: &[u64]) {
+        let Some(pager) = self.processes[process].pager else { return };
+        for &page in found {
+            let is_streamed = pager.engine.table.use_of(page).passes_through();
+            self.count(if is_streamed { "scanned pages of streams" } else { "scanned other pages" });
+        }
+    }
+
     /// Notes an event of the task that runs.
     ///
     /// Addresses of the pager's own memory, which differ from run to run, do not count.

@@ -11,6 +11,7 @@ mod pools;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,10 @@ pub struct DashboardArgs {
     pool: Vec<Pool>,
     #[command(flatten)]
     reach: Reach,
+    /// What etcd is shown where a pool is etcds://, by TLS [default: what
+    /// --tls-certificates says]
+    #[arg(long, value_name = "DIR")]
+    etcd_certificates: Option<PathBuf>,
 }
 
 /// Serves, until a signal ends it.
@@ -81,7 +86,7 @@ fn serve(args: &DashboardArgs) -> Result<ExitCode, Refusal> {
         complain("dashboard: other machines may ask too: they see the names and sizes of programs");
     }
     let mut server = Server::new(vec![endpoint.listener().map_err(failed)?], Bounds::default());
-    let pools = Pools::watch(&args.pool, &args.reach).map_err(failed)?;
+    let pools = Pools::watch(&args.pool, &args.reach, args.etcd_certificates.as_deref()).map_err(failed)?;
     let mut seen = Seen::default();
     let mut answering = |_, received: &[u8], is_full| {
         http::answer(received, is_full, endpoint.host_names(), &PATHS, |path| {
@@ -152,7 +157,7 @@ mod tests {
     #[test]
     fn every_path_leads_to_something_of_its_kind() {
         let mut seen = Seen { last: Some(Instant::now()), json: "{}".to_owned(), ..Seen::default() };
-        let pools = Pools::watch(&[], &Reach::default()).unwrap();
+        let pools = Pools::watch(&[], &Reach::default(), None).unwrap();
         let json = ["application/json"; 3];
         let kinds = ["text/html", "text/javascript", "text/css"].into_iter().chain(json);
         for (path, kind) in PATHS.into_iter().zip(kinds) {

@@ -1,5 +1,6 @@
 //! Pools of donors on the dashboard: a thread for each asks its donors, while somebody looks.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,12 +28,17 @@ fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
 
 impl Pools {
     /// Looks at these from now on.
-    pub(super) fn watch(pools: &[Pool], reach: &Reach) -> std::io::Result<Self> {
+    pub(super) fn watch(
+        pools: &[Pool],
+        reach: &Reach,
+        etcd_certificates: Option<&Path>,
+    ) -> std::io::Result<Self> {
         let looked = pools.iter().map(Pool::unlooked).collect();
         let shown = Arc::new(Mutex::new(Shown { looked, asked: None }));
         for (index, pool) in pools.iter().cloned().enumerate() {
             let (shown, reach) = (Arc::clone(&shown), reach.clone());
-            let body = move || look_after(index, &pool, &reach, &shown);
+            let certificates = etcd_certificates.map(Path::to_owned);
+            let body = move || look_after(index, || pool.look(&reach, certificates.as_deref()), &shown);
             std::thread::Builder::new().name("pool".to_owned()).spawn(body)?;
         }
         Ok(Self(shown))
@@ -46,14 +52,14 @@ impl Pools {
     }
 }
 
-fn look_after(index: usize, pool: &Pool, reach: &Reach, shown: &Mutex<Shown>) {
+fn look_after(index: usize, look: impl Fn() -> Looked, shown: &Mutex<Shown>) {
     loop {
         let is_watched = lock(shown).asked.is_some_and(|asked| asked.elapsed() < UNWATCHED);
         if !is_watched {
             std::thread::sleep(NOTICE);
             continue;
         }
-        let looked = pool.look(reach, None);
+        let looked = look();
         if let Some(before) = lock(shown).looked.get_mut(index) {
             *before = looked;
         }
@@ -69,7 +75,7 @@ mod tests {
     fn a_pool_is_shown_before_it_was_asked_and_nobody_is_asked_while_nobody_looks() {
         let pools: Vec<Pool> =
             ["127.0.0.1:1,127.0.0.1:2", "etcd://127.0.0.1:3/lab"].map(|name| name.parse().unwrap()).into();
-        let shown = Pools::watch(&pools, &Reach::default()).unwrap();
+        let shown = Pools::watch(&pools, &Reach::default(), None).unwrap();
         assert!(lock(&shown.0).asked.is_none());
         let told: serde_json::Value = serde_json::from_str(&shown.json()).unwrap();
         assert_eq!(
