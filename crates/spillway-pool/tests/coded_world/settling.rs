@@ -1,5 +1,5 @@
-//! The end of a world: everything that is under way ends, and then each page must be there, in places that are
-//! apart, with nothing left to do.
+//! The end of a world: everything that is under way ends, and then each page must be there, in places that
+//! are apart, with nothing left to do.
 
 use super::*;
 
