@@ -497,8 +497,16 @@ mod tests {
     fn an_area_never_holds_huge_pages() {
         let area = Area::new(4 * PAGE_SIZE).unwrap();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let own = smaps.split_once(&format!("{:x}-", area.address())).unwrap().1;
-        let flags = own.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
+        // The kernel may have joined it to a mapping that is alike and lies before it: another test's area.
+        let is_own = |line: &&str| {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let address = |text| usize::from_str_radix(text, 16).ok();
+            range
+                .and_then(|(start, end)| Some(address(start)?..address(end)?))
+                .is_some_and(|range| range.contains(&area.address()))
+        };
+        let mut own = smaps.lines().skip_while(|line| !is_own(line));
+        let flags = own.find(|line| line.starts_with("VmFlags:")).unwrap();
         let has_huge_pages = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
         assert_eq!(flags.split_whitespace().any(|flag| flag == "nh"), has_huge_pages, "{flags}");
     }
