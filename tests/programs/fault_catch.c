@@ -1,6 +1,6 @@
 // Fills memory, waits for a line on standard input, and then looks at every page, prepared for some to be lost: those
 // must raise SIGBUS at the address that was read, and must not be read by the kernel either; all others must be right.
-// A lost range can be mapped anew. Says what it found.
+// A lost range can be mapped anew, where there is room. Says what it found.
 // What else it uses is locked, so that it can tell.
 // usage: fault_catch MIB
 #include "pattern.h"
@@ -49,7 +49,9 @@ static void kernel_must_stop_at(int pipe_in, int pipe_out, char *at, uint64_t se
         if (copy[i] != seed_before + i) FAIL("write(2) before a lost page wrote something else");
 }
 
-static void map_anew(char *at) {
+// Local memory may be full of pages that can leave no more: a new page has the room of one that is given back.
+static void map_anew(char *at, char *given_back) {
+    if (given_back) NEED(munmap(given_back, PAGE_BYTES) == 0);
     NEED(munmap(at, PAGE_BYTES) == 0);
     NEED(mmap(at, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == at);
     if (!can_read(at) || !page_holds(at, 0)) FAIL("a page that was mapped anew is not zeros");
@@ -68,7 +70,7 @@ int main(int count, char **arguments) {
     dprintf(1, "ready\n");
     char line[16];
     NEED(read(0, line, sizeof line) > 0);
-    char *first_lost = NULL;
+    char *first_lost = NULL, *last_right = NULL;
     int before = 0;
     for (size_t page = 0; page < pages; page++) {
         char *at = base + page * PAGE_BYTES;
@@ -76,6 +78,7 @@ int main(int count, char **arguments) {
         if (can_read(at + mix(page) % PAGE_BYTES)) {
             if (!page_holds(at, page_seed(1, page, 1))) FAIL("page %zu is wrong", page);
             right++;
+            last_right = at;
             before = 1;
             continue;
         }
@@ -89,7 +92,7 @@ int main(int count, char **arguments) {
         }
         before = 0;
     }
-    if (first_lost) map_anew(first_lost);
+    if (first_lost) map_anew(first_lost, last_right);
     dprintf(1, "right %zu lost %zu refused %zu\n", right, lost, refused);
     return 0;
 }
