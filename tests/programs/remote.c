@@ -1,8 +1,9 @@
-// process_vm_readv(2) and process_vm_writev(2) on a child whose memory is far, and between two children at once.
+// process_vm_readv(2) and process_vm_writev(2) on a child whose memory is far, and on one that has the same memory.
 // usage: remote MIB
 #include "pattern.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -43,6 +44,34 @@ static void move(pid_t child, int way, size_t bytes) {
     if (moved != (ssize_t)bytes) FAIL("%zd of %zu bytes were %s: %m", moved, bytes, way ? "written" : "read");
 }
 
+// Two processes with one memory: each reads it by the other's number.
+static int read_parent(void *unused) {
+    (void)unused;
+    move(getppid(), 0, pages * PAGE_BYTES);
+    kill(getpid(), SIGSTOP);
+    return 5;
+}
+
+static void read_each_other(void) {
+    static char stack[256 << 10] __attribute__((aligned(16)));
+    pages_write(copy, pages, 9, 9);
+    pid_t child = clone(read_parent, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
+    NEED(child > 0);
+    int status;
+    NEED(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    pages_check(copy, pages, 1, 1, "what a process with the same memory read");
+    for (int i = 0; i < 3; i++) {
+        pages_write(copy, pages, 9, 9);
+        move(child, 0, pages * PAGE_BYTES);
+        pages_check(copy, pages, 1, 1, "what was read of a process with the same memory");
+    }
+    pages_write(copy, pages, 1, 4);
+    move(child, 1, pages * PAGE_BYTES);
+    pages_check(base, pages, 1, 4, "what was written to a process with the same memory");
+    NEED(kill(child, SIGCONT) == 0);
+    NEED(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 5);
+}
+
 int main(int count, char **arguments) {
     if (count != 2) FAIL("usage: remote MIB");
     pages = pages_of_mib(arguments[1]);
@@ -80,6 +109,7 @@ int main(int count, char **arguments) {
     move(getpid(), 0, pages * PAGE_BYTES);
     pages_check(copy, pages, 1, 1, "what was read of itself");
     pages_check(base, pages, 1, 1, "memory");
+    read_each_other();
     puts("whole");
     return 0;
 }

@@ -57,7 +57,7 @@ pub fn transfer(number: usize, a: [usize; 6], call: &mut dyn FnMut(usize, [usize
 
 /// Has a process bring in parts of its memory. False where that changes nothing.
 fn bring_in(pager: &Inline, process: u32, parts: &[[usize; 2]], writes: bool) -> bool {
-    if process == signal::own_process() {
+    if signal::shares_memory_with(process) {
         let hold = pager.hold(frame());
         let mut room = 2 * PART_BYTES + parts.len() * 2 * PAGE_SIZE;
         return addresses(parts).all(|part| pager.make_ready(part, hold.as_ref(), &mut room));

@@ -289,6 +289,19 @@ pub fn own_process() -> u32 {
     unsafe { raw::syscall(libc::SYS_getpid as usize, [0; 6]) as u32 }
 }
 
+/// Whether the calling process has its memory together with `process`: it is the process itself, or was made
+/// by clone(2) with `CLONE_VM`. False where the kernel does not tell (kcmp(2)).
+#[must_use]
+pub fn shares_memory_with(process: u32) -> bool {
+    const KCMP_VM: usize = 1;
+    let own = own_process();
+    if process == own {
+        return true;
+    }
+    // SAFETY: takes no address.
+    unsafe { raw::syscall(libc::SYS_kcmp as usize, [own as usize, process as usize, KCMP_VM, 0, 0, 0]) == 0 }
+}
+
 fn is_alive(thread: u32) -> bool {
     let arguments = [own_process() as usize, thread as usize, 0, 0, 0, 0];
     // SAFETY: signal 0 only asks.
