@@ -114,6 +114,17 @@ fn a_program_that_forbids_system_calls_leaves_inline_mode() {
     whole_inline(8, &c_program("seccomp"), &["32"]);
 }
 
+/// Where threads are stopped by a signal and their stacks are read, they must be on these.
+#[test]
+fn a_program_that_reads_the_stacks_of_stopped_threads_leaves_inline_mode() {
+    let launch = Launch::local_mib(8);
+    let finished = run_in("auto", &launch, &c_program("stack_reader"), &["24", "5"]);
+    assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""));
+    let stats = launch.stats();
+    assert!(stats.count("pages_written_back") > 0, "nothing was far: {}", stats.0);
+    assert_eq!(stats.count("inline_left"), 1, "{}", stats.0);
+}
+
 #[test]
 fn inline_mode_is_left_while_threads_use_far_memory() {
     const CHILDREN: u64 = 12;

@@ -10,6 +10,7 @@
 //! - [`shapes`], [`arguments`]: what memory a system call uses;
 //! - [`cancellation`]: threads that are cancelled in our code;
 //! - [`signals`]: the program's own wishes for our two signals; [`leaving`]: the end of the mode;
+//!   [`stack_readers`]: handlers that end it;
 //! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our
 //!   descriptors, and that take more strings than can be held;
 //! - [`system_calls`]: every call, made on the program's behalf;
@@ -27,6 +28,7 @@ pub mod presence;
 mod shapes;
 mod signals;
 pub mod sites;
+mod stack_readers;
 mod stub_calls;
 pub mod system_calls;
 

@@ -10,7 +10,7 @@ use super::clone::{clone, keep_local};
 use super::exec_strings::bring_strings;
 use super::leaving::leave;
 use super::presence::{frame, is_forking, pager};
-use super::{arguments, descriptors, signals};
+use super::{arguments, descriptors, signals, stack_readers};
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
@@ -29,14 +29,16 @@ const MOST_BYTES: usize = 0x7FFF_F000;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
-/// serving takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; and two
-/// processes that share a file table and nothing else cannot each have descriptors of their own.
+/// serving takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; two
+/// processes that share a file table and nothing else cannot each have descriptors of their own; and who reads
+/// the stacks of threads that a signal has stopped would find ours.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
         libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
         libc::SYS_io_setup => true,
+        libc::SYS_rt_sigaction => stack_readers::is_set_by(a),
         libc::SYS_clone | libc::SYS_clone3 => !is_forking() && fork_hooks::shares_files_alone(number, a),
         number => number == SYS_IO_URING_SETUP,
     }
