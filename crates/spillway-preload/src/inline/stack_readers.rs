@@ -6,7 +6,8 @@
 //! look in the wrong place, and free what is in use. So such a program is not served inline.
 //!
 //! What tells them: the handler is for a signal that is left to programs, and asks for the interrupted
-//! registers (`SA_SIGINFO`) or blocks nearly everything meanwhile. The Java machine's is let be: its threads
+//! registers (`SA_SIGINFO`), or blocks nearly everything meanwhile and has the interrupted call go on
+//! afterwards (`SA_RESTART`; Node's, which reads no stack, has not). The Java machine's is let be: its threads
 //! stop at places of their own choosing.
 
 use spillway_sys::maps;
@@ -39,7 +40,9 @@ pub fn is_set_by([number, new, ..]: [usize; 6]) -> bool {
 
 fn reads_stacks(handler: usize, flags: usize, mask: u64) -> bool {
     let is_handler = !matches!(handler, libc::SIG_DFL | libc::SIG_IGN);
-    is_handler && (flags & libc::SA_SIGINFO as usize != 0 || mask.count_ones() >= NEARLY_ALL)
+    let asks_for = |flag: i32| flags & flag as usize != 0;
+    let stops_unnoticed = mask.count_ones() >= NEARLY_ALL && asks_for(libc::SA_RESTART);
+    is_handler && (asks_for(libc::SA_SIGINFO) || stops_unnoticed)
 }
 
 fn is_java_machines(handler: usize) -> bool {
@@ -54,11 +57,12 @@ mod tests {
 
     #[test]
     fn who_asks_for_registers_or_blocks_nearly_all_reads_stacks() {
-        let asks = libc::SA_SIGINFO as usize;
+        let (asks, goes_on) = (libc::SA_SIGINFO as usize, libc::SA_RESTART as usize);
         for (handler, flags, mask, expected) in [
             (4096, asks, 0, true),
-            (4096, 0, u64::MAX, true),
-            (4096, 0, bit(libc::SIGUSR1), false),
+            (4096, goes_on, u64::MAX, true),
+            (4096, 0, u64::MAX, false),
+            (4096, goes_on, bit(libc::SIGUSR1), false),
             (libc::SIG_IGN, asks, u64::MAX, false),
             (libc::SIG_DFL, asks, u64::MAX, false),
         ] {
