@@ -1,5 +1,6 @@
 """Looks at `spillway top` on a terminal of its own, and checks that the terminal is given back: by a key, by
-Ctrl-C, by SIGTERM. usage: top_terminal.py SPILLWAY NAME, where a run's program is called NAME"""
+Ctrl-C, by SIGTERM. usage: top_terminal.py SPILLWAY NAME [POOL], where a run's program is called NAME, and
+POOL has two donors"""
 import fcntl
 import os
 import pty
@@ -31,7 +32,8 @@ class Terminal:
             for fd in range(3):
                 os.dup2(other, fd)
             os.environ["TERM"] = "xterm-256color"
-            os.execv(sys.argv[1], ["spillway", "top", "--interval", "0.2"])
+            pools = [word for pool in sys.argv[3:] for word in ("--pool", pool)]
+            os.execv(sys.argv[1], ["spillway", "top", "--interval", "0.2", *pools])
 
     def expect(self, text):
         end = time.monotonic() + PATIENCE_S
@@ -61,6 +63,12 @@ for columns, lines in [(80, 24), (40, 12)]:
     terminal.expect(ALTERNATE)
     terminal.expect(sys.argv[2])
     assert time.monotonic() - began < PATIENCE_S
+    if sys.argv[3:]:
+        terminal.expect("2 donors up")
+        terminal.type("p")
+        terminal.expect("PROMISED" if columns == 80 else "promised")
+        terminal.type("q")
+        terminal.expect("LOCAL")
     terminal.type("?")
     terminal.expect("Columns")
     terminal.type("x")
