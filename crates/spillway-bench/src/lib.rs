@@ -41,11 +41,18 @@ pub mod swap;
 pub mod table;
 pub mod whole;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use spillway_report::ChartError;
 use spillway_report::markdown::PageError;
 use thiserror::Error;
+
+/// Says something on stderr. Where nobody hears it the machine is put in order all the same.
+pub(crate) fn complain(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "spillway: bench: {text}");
+}
 
 /// Why a benchmark cannot go on.
 #[derive(Debug, Error)]

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::BenchError;
 use crate::cells::{FaultMode, Group, Setting, StoreKind};
 use crate::cgroup::MemoryGroup;
 use crate::donor::{self, Donor};
@@ -13,6 +12,7 @@ use crate::measured::under;
 use crate::on_access::OnAccess;
 use crate::rows::{PagingReport, Row, Sample, Versus};
 use crate::swap::{Kind, PageCluster, SwapDevice};
+use crate::{BenchError, complain};
 
 /// What the kernel needs of the limit beside the measured memory: the program, its stacks and page tables.
 const SLACK_BYTES: u64 = 12 << 20;
@@ -221,7 +221,7 @@ impl<'a> Bench<'a> {
             match self.measure_swap(setting, kind) {
                 Err(BenchError::Measured { reason, .. }) => {
                     let pattern = setting.pattern.name();
-                    eprintln!("spillway: bench: under Linux swap ({kind:?}) {pattern}: {reason}");
+                    complain(format_args!("under Linux swap ({kind:?}) {pattern}: {reason}"));
                 }
                 Err(error) => return Err(error),
                 Ok(sample) => return Ok(Some(sample)),

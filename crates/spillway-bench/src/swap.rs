@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::BenchError;
+use crate::{BenchError, complain};
 
 const REMEDY: &str = "run it as root, with util-linux installed and loop and zram in the kernel";
 const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
@@ -153,9 +153,9 @@ fn mount_unswappable(place: &str, bytes: u64) -> Result<(), BenchError> {
         return Ok(());
     }
     mount(&size)?;
-    eprintln!(
-        "spillway: bench: this kernel's tmpfs knows no 'noswap' (Linux 6.4): the RAM disk may itself be \
-         swapped out when all memory is short; keep memory free meanwhile"
+    complain(
+        "this kernel's tmpfs knows no 'noswap' (Linux 6.4): the RAM disk may itself be swapped out when all \
+         memory is short; keep memory free meanwhile",
     );
     Ok(())
 }
@@ -206,7 +206,7 @@ impl Drop for SwapDevice {
                 left.extend(write("/sys/class/zram-control/hot_remove", &number.to_string()).err());
             }
         }
-        left.iter().for_each(|error| eprintln!("spillway: bench: left behind: {error}"));
+        left.iter().for_each(|error| complain(format_args!("left behind: {error}")));
     }
 }
 
@@ -238,7 +238,7 @@ impl Drop for PageCluster {
         if self.is_set.get()
             && let Err(error) = write(PAGE_CLUSTER, self.before.trim())
         {
-            eprintln!("spillway: bench: left behind: {error}");
+            complain(format_args!("left behind: {error}"));
         }
     }
 }

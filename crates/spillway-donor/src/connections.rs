@@ -20,6 +20,9 @@ use crate::peer::Peer;
 use crate::stream::StreamError;
 use crate::transmission::Activity;
 
+/// Who has said nothing for so long is told of as a client.
+const SILENT: Duration = Duration::from_secs(1);
+
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -31,11 +34,25 @@ pub enum Stage {
     Lasting,
 }
 
+/// What a connection is for, as far as it has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// It has to show a certificate before it can aim at anything.
+    Stranger,
+    /// It has said nothing of it.
+    Unknown,
+    /// It asks how the donor stands, as who looks after a pool does every few seconds: it is no client.
+    Look,
+    /// It is a client's, who was told of.
+    Client,
+}
+
 #[derive(Debug)]
 struct Connection {
     socket: Arc<OwnedFd>,
     peer: Peer,
     stage: Stage,
+    aim: Aim,
     since: Instant,
     activity: Arc<Activity>,
     /// Requests that it had made at the last look, and since when it has made no more.
@@ -48,7 +65,7 @@ struct Connection {
 struct Client {
     /// How many connections there are now.
     open: usize,
-    /// Connections since it came.
+    /// Connections since it came, without those that only looked.
     all: u64,
     /// Those of them that ended by its fault.
     failed: u64,
@@ -84,7 +101,7 @@ impl Connections {
     }
 
     /// Enters a connection: its number, and where it counts what it does. `None` where it is turned away.
-    /// One that is to show a certificate yet has not come as a client.
+    /// It has not come as a client yet: [`Connections::come`] says that it has.
     pub fn admit(
         &self,
         socket: &Arc<OwnedFd>,
@@ -93,11 +110,8 @@ impl Connections {
         now: Instant,
     ) -> Option<(u64, Arc<Activity>)> {
         let mut events = Vec::new();
-        let admitted = self.admit_quietly(socket, peer, now, &mut events);
-        if admitted.is_some() && !is_to_show {
-            let is_new = lock(&self.inner).tell_of(peer);
-            events.extend(is_new.then_some(Event::ClientCame(peer)));
-        }
+        let aim = if is_to_show { Aim::Stranger } else { Aim::Unknown };
+        let admitted = self.admit_quietly(socket, peer, aim, now, &mut events);
         for event in &events {
             self.journal.tell(event);
         }
@@ -108,6 +122,7 @@ impl Connections {
         &self,
         socket: &Arc<OwnedFd>,
         peer: Peer,
+        aim: Aim,
         now: Instant,
         events: &mut Vec<Event>,
     ) -> Option<(u64, Arc<Activity>)> {
@@ -148,6 +163,7 @@ impl Connections {
                 socket: Arc::clone(socket),
                 peer,
                 stage: Stage::Handshake,
+                aim,
                 since: now,
                 activity: Arc::clone(&activity),
                 seen_requests: 0,
@@ -158,6 +174,21 @@ impl Connections {
         client.open += 1;
         client.all += 1;
         Some((id, activity))
+    }
+
+    /// A connection is a client's: it asks for what a client asks for.
+    pub fn come(&self, id: u64) {
+        let came = lock(&self.inner).come(id);
+        came.iter().for_each(|event| self.journal.tell(event));
+    }
+
+    /// A connection asks how the donor stands. If it asks for nothing else nobody is told of it.
+    pub fn look(&self, id: u64) {
+        if let Some(connection) = lock(&self.inner).connections.get_mut(&id)
+            && connection.aim == Aim::Unknown
+        {
+            connection.aim = Aim::Look;
+        }
     }
 
     /// A connection has chosen its export.
@@ -177,7 +208,7 @@ impl Connections {
             Some(Event::ConnectionRefused { peer, reason })
         } else {
             inner.rename(id, peer);
-            inner.tell_of(peer).then_some(Event::ClientCame(peer))
+            None
         };
         drop(inner);
         let is_refused = matches!(event, Some(Event::ConnectionRefused { .. }));
@@ -188,9 +219,13 @@ impl Connections {
     /// A connection has ended.
     pub fn leave(&self, id: u64, outcome: Result<(), StreamError>) {
         let mut inner = lock(&self.inner);
+        // Whoever comes and says nothing is told of too.
+        let is_unknown = inner.connections.get(&id).is_some_and(|connection| connection.aim == Aim::Unknown);
+        let came = if is_unknown { inner.come(id) } else { None };
         // One that had to go for another was told of then.
         if let Some((peer, client)) = inner.remove(id, outcome.is_err()) {
             drop(inner);
+            came.iter().for_each(|event| self.journal.tell(event));
             if let Err(error) = outcome {
                 self.journal.tell(&Event::ConnectionFailed { peer, reason: error.to_string() });
             }
@@ -202,14 +237,22 @@ impl Connections {
         self.ended.notify_all();
     }
 
-    /// Called now and then: notes who rests.
+    /// Called now and then: notes who rests, and tells of who is silent.
     pub fn look_after(&self, now: Instant) {
-        for connection in lock(&self.inner).connections.values_mut() {
+        let mut inner = lock(&self.inner);
+        let mut silent = Vec::new();
+        for (id, connection) in &mut inner.connections {
             let requests = connection.activity.requests.load(Ordering::Relaxed);
             if requests != connection.seen_requests {
                 (connection.seen_requests, connection.rests_since) = (requests, now);
             }
+            if connection.aim == Aim::Unknown && now.saturating_duration_since(connection.since) >= SILENT {
+                silent.push(*id);
+            }
         }
+        let came: Vec<Event> = silent.into_iter().filter_map(|id| inner.come(id)).collect();
+        drop(inner);
+        came.iter().for_each(|event| self.journal.tell(event));
     }
 
     /// How many there are.
@@ -294,15 +337,19 @@ impl Inner {
         Some(peer)
     }
 
-    /// Notes that somebody is told of a client; whether nobody was before.
-    fn tell_of(&mut self, peer: Peer) -> bool {
-        self.clients.get_mut(&peer).is_some_and(|client| !std::mem::replace(&mut client.is_told, true))
+    /// Notes that a connection is a client's; what is to be told, where nobody was told of that client.
+    fn come(&mut self, id: u64) -> Option<Event> {
+        let connection = self.connections.get_mut(&id)?;
+        connection.aim = Aim::Client;
+        let (peer, client) = (connection.peer, self.clients.get_mut(&connection.peer)?);
+        (!std::mem::replace(&mut client.is_told, true)).then_some(Event::ClientCame(peer))
     }
 
     /// Counts a connection as another client's.
     fn rename(&mut self, id: u64, peer: Peer) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let before = std::mem::replace(&mut connection.peer, peer);
+        connection.aim = Aim::Unknown;
         if let Some(client) = self.clients.get_mut(&before) {
             client.open -= 1;
             client.all -= 1;
@@ -317,12 +364,13 @@ impl Inner {
 
     /// Takes a connection out; its client, and what is known of it now.
     fn remove(&mut self, id: u64, has_failed: bool) -> Option<(Peer, Client)> {
-        let Connection { peer, activity, .. } = self.connections.remove(&id)?;
+        let Connection { peer, activity, aim, .. } = self.connections.remove(&id)?;
         self.requests += activity.requests.load(Ordering::Relaxed);
         self.written_bytes += activity.written_bytes.load(Ordering::Relaxed);
         self.read_bytes += activity.read_bytes.load(Ordering::Relaxed);
         let client = self.clients.get_mut(&peer)?;
         client.open -= 1;
+        client.all -= u64::from(aim == Aim::Look);
         client.failed += u64::from(has_failed);
         let client = *client;
         if client.open == 0 {
@@ -335,6 +383,9 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+
+    use spillway_events::Format;
+    use spillway_events::testing::told;
 
     use super::*;
 
@@ -353,6 +404,14 @@ mod tests {
             Self { connections, now: Instant::now(), ends: Vec::new() }
         }
 
+        /// A connection of user 1 that has said nothing yet.
+        fn enter(&mut self, is_to_show: bool) -> u64 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            self.ends.push(theirs);
+            let socket = Arc::new(OwnedFd::from(ours));
+            self.connections.admit(&socket, Peer::User(1), is_to_show, self.now).unwrap().0
+        }
+
         /// A connection of a client that comes to this stage; whether it is let in.
         fn come(&mut self, user: u32, stage: Stage) -> bool {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -360,6 +419,7 @@ mod tests {
             let socket = Arc::new(OwnedFd::from(ours));
             let admitted = self.connections.admit(&socket, Peer::User(user), false, self.now);
             if let Some((id, _)) = &admitted {
+                self.connections.come(*id);
                 self.connections.advance(*id, stage);
             }
             admitted.is_some()
@@ -405,6 +465,42 @@ mod tests {
         scene.now += Duration::from_secs(10);
         assert!(scene.come(2, Stage::Lasting) && !scene.has(2));
         assert!(!scene.come(3, Stage::Open));
+    }
+
+    #[test]
+    fn who_only_looks_is_no_client_and_who_says_nothing_becomes_one() {
+        let mut scene = Scene::new(8, 8);
+        let text = told(Format::Text, || {
+            for _ in 0..2 {
+                let look = scene.enter(false);
+                scene.connections.look(look);
+                scene.now += SILENT;
+                scene.connections.look_after(scene.now);
+                scene.connections.leave(look, Ok(()));
+            }
+            let silent = scene.enter(false);
+            scene.connections.look_after(scene.now);
+            scene.connections.look_after(scene.now + SILENT);
+            let look = scene.enter(false);
+            scene.connections.look(look);
+            scene.connections.leave(look, Ok(()));
+            scene.connections.leave(silent, Ok(()));
+            // It asks, and then for more; one that was a client's stays so.
+            let client = scene.enter(false);
+            scene.connections.look(client);
+            scene.connections.come(client);
+            scene.connections.look(client);
+            scene.connections.leave(client, Ok(()));
+            // Gone at once, without a word; one that never showed a certificate is nobody.
+            for is_to_show in [false, true] {
+                let passer_by = scene.enter(is_to_show);
+                scene.connections.look_after(scene.now);
+                scene.connections.leave(passer_by, Ok(()));
+            }
+        });
+        let came_and_left = "spillway donor: user 1 has come\n\
+                             spillway donor: user 1 has left, after 1 connections, of which 0 failed\n";
+        assert_eq!(text.unwrap(), came_and_left.repeat(3));
     }
 
     #[test]

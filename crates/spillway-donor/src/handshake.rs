@@ -76,6 +76,9 @@ pub trait Door {
 
     /// The client has shown its certificate. `false` where it is turned away.
     fn identify(&self, peer: Peer) -> bool;
+
+    /// It asks for something; `is_look` where that is only how the donor stands.
+    fn asks(&self, is_look: bool);
 }
 
 struct Chosen {
@@ -128,6 +131,27 @@ pub fn negotiate(
     .into())
 }
 
+/// Whether an option asks only how the donor stands; `None` of one that asks for nothing yet.
+fn is_look(option: &ClientOption<'_>) -> Option<bool> {
+    match option {
+        ClientOption::SetMetaContext(query) => {
+            let is_standing = |query: &&str| {
+                matches!(PrivateQuery::parse(query), Some(PrivateQuery::Standing | PrivateQuery::Runs))
+            };
+            Some(!query.queries.is_empty() && query.queries.iter().all(is_standing))
+        }
+        ClientOption::ExportName(_)
+        | ClientOption::List
+        | ClientOption::Info(_)
+        | ClientOption::Go(_)
+        | ClientOption::ListMetaContext(_) => Some(false),
+        ClientOption::Abort
+        | ClientOption::StartTls
+        | ClientOption::StructuredReply
+        | ClientOption::Unknown(_) => None,
+    }
+}
+
 impl Handshake<'_> {
     fn option(&mut self) -> Result<Next, StreamError> {
         if !self.stream.fill(OPTION_HEADER_BYTES)? {
@@ -161,6 +185,9 @@ impl Handshake<'_> {
     }
 
     fn answer(&mut self, number: u32, option: &ClientOption<'_>) -> Result<Next, StreamError> {
+        if let Some(is_look) = is_look(option) {
+            self.door.asks(is_look);
+        }
         match option {
             ClientOption::ExportName(name) => self.export_name(name),
             ClientOption::Abort => {

@@ -328,6 +328,11 @@ impl handshake::Door for Entrance<'_> {
     fn identify(&self, peer: Peer) -> bool {
         self.shared.connections.identify(self.id, peer)
     }
+
+    fn asks(&self, is_look: bool) {
+        let connections = &self.shared.connections;
+        if is_look { connections.look(self.id) } else { connections.come(self.id) }
+    }
 }
 
 /// What can be read.
@@ -398,6 +403,7 @@ impl Shared {
         activity: &Activity,
     ) -> Result<(), StreamError> {
         if speech == Speech::Ring {
+            self.connections.come(id);
             let caller = lane::Caller { socket, peer, activity };
             let welcomed = || self.connections.advance(id, Stage::Lasting);
             return lane::serve(&caller, &self.registry, &self.limits, &self.is_over, welcomed);

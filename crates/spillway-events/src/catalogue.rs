@@ -79,7 +79,8 @@ macro_rules! events {
                             name: stringify!($name),
                             target: concat!("spillway::", stringify!($who)),
                             tracing::Level::$level,
-                            { $($field = $field),* },
+                            // The name that the journal has; lines take it from the catalogue.
+                            { event = stringify!($name), of = $of $(, $field = $field)* },
                             "{}", text
                         );
                     }

@@ -10,10 +10,12 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::allowance::Allowance;
 use crate::catalogue::{ALL, Described, Manner};
 use crate::format::Format;
+use crate::journal::Journal;
 use crate::outlet::Outlet;
 
 /// Writes the events of the catalogue down; what else `tracing` is told of is none of ours.
@@ -21,6 +23,8 @@ use crate::outlet::Outlet;
 pub struct Lines {
     format: Format,
     outlet: Outlet,
+    /// Told in place of the outlet.
+    journal: Option<Journal>,
     /// By place in the catalogue.
     allowances: Mutex<Vec<Allowance>>,
 }
@@ -44,7 +48,15 @@ impl Lines {
     /// Writes them so, there.
     #[must_use]
     pub fn new(format: Format, outlet: Outlet) -> Self {
-        Self { format, outlet, allowances: Mutex::new(vec![Allowance::WHOLE; ALL.len()]) }
+        Self { format, outlet, journal: None, allowances: Mutex::new(vec![Allowance::WHOLE; ALL.len()]) }
+    }
+
+    /// The same; where they would go to the journal, it is told of each with its name and fields.
+    #[must_use]
+    pub fn with_fields_for_journal(mut self) -> Self {
+        // Where nobody listens there, lines are what it can have.
+        self.journal = self.outlet.is_journal_socket().then(Journal::open).and_then(Result::ok);
+        self
     }
 
     /// Whether one may be written now, and how many of its name were not since the last one.
@@ -80,8 +92,8 @@ impl Lines {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Lines {
-    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let metadata = event.metadata();
         let is_it = |described: &&Described| {
             described.name == metadata.name() && described.target == metadata.target()
@@ -89,10 +101,18 @@ impl<S: Subscriber> Layer<S> for Lines {
         let Some((index, described)) = ALL.iter().enumerate().find(|(_, described)| is_it(described)) else {
             return;
         };
-        if described.manner == Manner::Quiet && self.format == Format::Text {
+        if described.manner == Manner::Quiet && self.format == Format::Text && self.journal.is_none() {
             return;
         }
         let Some(left_out) = self.ask(index, described.manner, Instant::now()) else { return };
+        if let Some(journal) = &self.journal {
+            if left_out > 0 {
+                let says = described.says;
+                let line = format!("{says}{left_out} lines like the next one were left out");
+                self.outlet.write(described.level, &line);
+            }
+            return journal.tell(event, context);
+        }
         let mut told = Told::default();
         event.record(&mut told);
         self.outlet.write(described.level, &self.line(described, &told, left_out));
@@ -108,6 +128,10 @@ struct Told {
 
 impl Told {
     fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        // Each line has these from the catalogue.
+        if ["event", "of"].contains(&field.name()) {
+            return;
+        }
         self.fields.insert(field.name().to_owned(), value.into());
     }
 }

@@ -5,7 +5,7 @@ use std::io::{Stderr, Write};
 use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::fstat;
+use rustix::fs::{FileType, Stat, fstat};
 use tracing::Level;
 
 /// Set by systemd where stderr is the journal: its device and inode, as in sd-daemon(3).
@@ -32,6 +32,13 @@ impl Outlet {
         let stderr = std::io::stderr();
         let is_journal = is_journal(std::env::var(JOURNAL_VARIABLE).ok().as_deref(), &stderr);
         Self { to: To::Stderr(stderr), is_journal }
+    }
+
+    /// Whether lines go to the journal by the socket that systemd has made for it.
+    pub(crate) fn is_journal_socket(&self) -> bool {
+        let To::Stderr(stderr) = &self.to else { return false };
+        let is_socket = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+        self.is_journal && fstat(stderr).is_ok_and(is_socket)
     }
 
     /// A file that was opened for appending.

@@ -47,7 +47,8 @@ pub fn for_terminal_on(stream: impl AsFd, text: &str) -> String {
     }
 }
 
-fn broken(text: &str, columns: usize) -> String {
+/// The same for so many columns.
+pub fn broken(text: &str, columns: usize) -> String {
     let mut broken = String::new();
     for line in text.lines() {
         if line.width() <= columns {

@@ -328,11 +328,13 @@ fn certificates(directory: &Path, hosts: &[String], client: &str, days: u16) -> 
     let wish =
         Wish { hosts: hosts.to_vec(), client: client.to_owned(), from_days: 0, until_days: i64::from(days) };
     let made = making::make(directory, &wish).map_err(|error| error.to_string())?;
-    let mut out = io::stdout().lock();
-    for file in made {
-        writeln!(out, "{}", file.display()).map_err(|error| format!("donor certificates: {error}"))?;
-    }
-    Ok(())
+    let lines: String = made.iter().map(|file| format!("{}\n", file.display())).collect();
+    report(&lines).map_err(|reason| format!("donor certificates: {reason}"))
+}
+
+/// Prints what was asked for.
+fn report(text: &str) -> Result<(), String> {
+    crate::tier::print(text).map(|_| ()).map_err(|(_, reason)| reason)
 }
 
 /// It lends all the same where nobody can look at it.
@@ -389,7 +391,7 @@ fn status(json: bool) -> Result<(), String> {
             text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect();
         for_terminal(&text)
     };
-    io::stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("donor status: {error}"))
+    report(&text).map_err(|reason| format!("donor status: {reason}"))
 }
 
 /// What does not answer is known by the name of its socket.

@@ -7,6 +7,7 @@ mod support;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -40,12 +41,35 @@ const PRINTERS: [&str; 9] = [
     "bench ablation --list",
 ];
 
+/// All commands, and commands of commands.
+fn all_commands() -> Vec<String> {
+    let reference = fs::read_to_string(root().join("docs/reference/commands.md")).unwrap();
+    let names = reference.lines().filter_map(|line| line.strip_prefix("## spillway "));
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    assert!(names.len() > 40, "{names:?}");
+    names
+}
+
+/// A full disk as standard output.
+fn full_disk() -> fs::File {
+    OpenOptions::new().write(true).open("/dev/full").unwrap()
+}
+
+/// A pipe as standard output whose reader has gone.
+fn closed_pipe() -> OwnedFd {
+    rustix::pipe::pipe().unwrap().1
+}
+
+/// It says in a line that the disk is full, and fails.
+fn expect_full(line: &str, output: &Output) {
+    let said = complaint(output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
+    assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
+}
+
 #[test]
 fn every_command_names_an_option_that_is_not_there_in_one_line_and_where_to_read_on() {
-    let reference = fs::read_to_string(root().join("docs/reference/commands.md")).unwrap();
-    let names: Vec<&str> = reference.lines().filter_map(|line| line.strip_prefix("## spillway ")).collect();
-    assert!(names.len() > 40, "{names:?}");
-    for name in names {
+    for name in all_commands() {
         let output = command(&format!("{name} --no-such-option")).output().unwrap();
         let said = complaint(&output);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{name}: {said}");
@@ -71,15 +95,97 @@ fn a_program_without_a_limit_is_told_with_one() {
     assert!(!complaint(&output).contains("512M"), "{}", complaint(&output));
 }
 
+/// Under every name the help is read by somebody who has seen enough, lands on a full disk, and is asked for
+/// where stderr is closed or full.
+#[test]
+fn the_help_of_every_command_ends_as_well_whoever_reads_it() {
+    for name in all_commands() {
+        let line = format!("{name} --help");
+        expect_full(&line, &command(&line).stdout(full_disk()).output().unwrap());
+        let mut reader = command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        BufReader::new(reader.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let output = reader.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()), "{line}");
+        assert!(first.len() > 1, "{line}: {first:?}");
+        for stderr in [Stdio::from(full_disk()), closed_pipe().into()] {
+            let status = command(&format!("{name} --no-such-option")).stderr(stderr).status().unwrap();
+            assert_eq!(status.code(), Some(2), "{name}");
+        }
+    }
+}
+
+/// What is not there, cannot be written, or does not answer: each command that needs it says in a line that
+/// it has not got it, before it begins, and never panics.
+#[test]
+fn what_a_command_needs_and_has_not_got_is_said_in_a_line() {
+    let port = free_port();
+    let nobody = format!("127.0.0.1:{port}");
+    for (line, status) in [
+        ("status 999999999", 1),
+        ("explain --pid 999999999", 1),
+        ("advise --pid 999999999", 1),
+        ("record /no/such/place/history 999999999", 1),
+        ("report /no/such/file", 1),
+        ("check /no/such/file", 1),
+        ("top", 1),
+        ("dashboard --listen 192.0.2.1:80", 1),
+        ("tier --policy no-such -- true", 125),
+        ("tier status --state /no/such/directory", 1),
+        (&*format!("donor drop nbd://{nobody}/e"), 1),
+        ("donor certificates /proc/no-such/place --host a", 1),
+        ("donor --memory 1K --shm bad-input", 1),
+        (&*format!("pool status etcd://{nobody}/lab"), 1),
+        (&*format!("pool drain {nobody}"), 1),
+        ("lab run --workload no-such --policy tpp", 1),
+        ("lab figure Z9", 1),
+        ("lab sensitivity Z9", 1),
+        ("lab sweep /no/such/file -o /no/such/place", 1),
+        ("lab train --out /no/such/place/agent", 1),
+        ("lab report /no/such/place", 1),
+        ("lab advise --workload no-such", 1),
+        ("lab record -o /no/such/place/trace -- true", 1),
+        ("lab import --format lackey -o /no/such/place/trace /no/such/file", 1),
+        ("lab replay /no/such/file", 1),
+        ("lab misses /no/such/file", 1),
+        ("lab calibrate -o /no/such/place/fetches.json", 1),
+        ("bench command --local 64M -- /no/such/program", 1),
+        ("bench physical --html /no/such/place/page.html", 1),
+        ("bench rig --kernel /no/such --to /proc/no-such/place", 1),
+        ("bench report --to /no/such/place /no/such/file", 1),
+        ("generate man --to /proc/no-such/place", 1),
+        ("run --local 64M -- /no/such/program", 127),
+    ] {
+        let output = command(line).output().unwrap();
+        let said = complaint(&output);
+        assert!(!said.contains("panicked"), "{line}: {said}");
+        assert_eq!((output.status.code(), said.lines().count()), (Some(status), 1), "{line}: {said}");
+        assert!(said.starts_with("spillway: "), "{line}: {said}");
+        // Nobody hears it, which changes nothing.
+        for stderr in [Stdio::from(full_disk()), closed_pipe().into()] {
+            let unheard = command(line).stderr(stderr).status().unwrap();
+            assert_eq!(unheard.code(), Some(status), "{line}");
+        }
+    }
+}
+
 #[test]
 fn where_the_disk_is_full_whatever_prints_says_so_and_fails() {
     for line in PRINTERS {
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = command(line).stdout(full).output().unwrap();
-        let said = complaint(&output);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
-        assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
+        expect_full(line, &command(line).stdout(full_disk()).output().unwrap());
     }
+    let place = tempfile::tempdir().unwrap();
+    let certificates = |name: &str| {
+        let line = format!("donor certificates {}/{name} --host localhost", place.path().display());
+        (command(&line), place.path().join(name).join("ca-cert.pem"))
+    };
+    let (mut making, made) = certificates("full");
+    expect_full("donor certificates", &making.stdout(full_disk()).output().unwrap());
+    assert!(made.exists(), "what was made is there all the same");
+    let (mut making, made) = certificates("closed");
+    let output = making.stdout(closed_pipe()).output().unwrap();
+    assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()));
+    assert!(made.exists());
 }
 
 /// A daemon in a directory that answers each request so, until it is dropped with the test's process.
@@ -111,19 +217,28 @@ fn what_asks_others_ends_as_well_where_the_disk_is_full_or_the_reader_goes_away(
     });
     let tier_status = format!("tier status --state {}", state.path().display());
     let pool_status = format!("pool status 127.0.0.1:{port}");
-    for line in [&tier_status, &pool_status, &format!("explain --pid {pid}"), &format!("advise --pid {pid}")]
-    {
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = command(line).stdout(full).output().unwrap();
-        let said = complaint(&output);
-        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
-        assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        drop(reader);
-        let output = command(line).stdout(writer).output().unwrap();
+    let top = format!("top --once --pool 127.0.0.1:{port}");
+    for line in [
+        &tier_status,
+        &pool_status,
+        &format!("{pool_status} --json"),
+        &format!("explain --pid {pid}"),
+        &format!("advise --pid {pid}"),
+        "donor status",
+        "donor status --json",
+        &format!("status {pid}"),
+        &top,
+        &format!("{top} --json"),
+    ] {
+        expect_full(line, &command(line).stdout(full_disk()).output().unwrap());
+        let output = command(line).stdout(closed_pipe()).output().unwrap();
         assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()), "{line}");
     }
-    for line in [tier_status.as_str(), &pool_status, "lab list", "run --local 8M -- true"] {
+    let place = tempfile::tempdir().unwrap();
+    let checked = place.path().join("run.toml");
+    fs::write(&checked, "[fetch]\noverlaps = false\nstrides = 'leap'\n").unwrap();
+    let check = format!("check {}", checked.display());
+    for line in [tier_status.as_str(), &pool_status, "lab list", "run --local 8M -- true", &check] {
         for columns in [40, 80] {
             let text = on_a_terminal(line, columns);
             assert!(text.lines().count() > 1, "{line}: {text:?}");
@@ -143,9 +258,7 @@ fn what_asks_others_ends_as_well_where_the_disk_is_full_or_the_reader_goes_away(
 #[test]
 fn a_reader_that_goes_away_is_no_error_and_nothing_to_talk_about() {
     for line in PRINTERS {
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        drop(reader);
-        let output = command(line).stdout(writer).output().unwrap();
+        let output = command(line).stdout(closed_pipe()).output().unwrap();
         assert!(output.status.code().is_some_and(|code| code <= 1), "{line}: {:?}", output.status);
         assert_eq!(complaint(&output), "", "{line}");
     }

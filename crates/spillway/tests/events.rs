@@ -24,7 +24,7 @@ use source_check::workspace;
 use spillway_events::Manner as Told;
 use support::MIB;
 use support::child::{PATIENCE, Running, until};
-use support::tools::c_program;
+use support::tools::{c_program, python, source};
 
 /// The events among the lines of a text: a program's own lines are none.
 fn events(text: &str) -> Vec<Value> {
@@ -264,6 +264,24 @@ fn a_donors_events_are_text_unless_json_is_asked_for() {
     assert_eq!(only(&told, "client_came")["client"], "127.0.0.1");
 }
 
+/// `pool status`, `top --pool` and the dashboard ask a donor how it stands, the last two every few seconds.
+#[test]
+fn who_only_asks_how_a_donor_stands_is_no_client() {
+    let donor = Donor::start("4M", &[]);
+    for _ in 0..2 {
+        let status = Command::new(env!("CARGO_BIN_EXE_spillway"))
+            .args(["pool", "status", &donor.tcp()])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stderr));
+    }
+    let _connection = std::net::TcpStream::connect(donor.tcp()).unwrap();
+    let log = until(PATIENCE, "the client", || donor.log().contains("has come").then(|| donor.log()));
+    let of_clients: Vec<&str> = log.lines().filter(|line| line.contains(" 127.0.0.1 ")).collect();
+    assert_eq!(of_clients, ["spillway donor: 127.0.0.1 has come"]);
+}
+
 // ---- The journal.
 
 /// Where stderr is the stream that systemd names, lines begin with their priority; else they do not.
@@ -288,4 +306,45 @@ fn lines_for_the_journal_have_priorities() {
     assert_eq!(refused(true, "text"), format!("<3>{plain}"));
     let json = refused(true, "json");
     expect_described(&events(json.strip_prefix("<3>").unwrap_or_else(|| panic!("{json}"))));
+}
+
+/// In a place of its own for what is alive, where a journal listens or does not.
+#[test]
+fn the_journal_is_told_of_events_with_their_names_and_fields() {
+    let told_by = |listens: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && exec \"$0\" \"$@\""]).arg(python());
+        command.arg(source("journal_told.py")).arg(listens).arg(env!("CARGO_BIN_EXE_spillway"));
+        let finished = Running::start(command.args(arguments)).finish(PATIENCE);
+        let told: Value = serde_json::from_str(&finished.success()).unwrap();
+        (told["told"].as_array().unwrap().clone(), told["lines"].as_str().unwrap().to_owned())
+    };
+    let no_store = ["run", "--local", "64M", "--store", "file:/nonexistent/x?size=8M", "--", "true"];
+    let no_donor = ["donor", "--memory", "1K", "--shm", "x"];
+    for (arguments, of, field) in [
+        (&no_store[..], "run", ("SPILLWAY_EXIT_STATUS", "125")),
+        (&no_donor, "donor", ("SPILLWAY_EVENT", "cannot_start")),
+    ] {
+        let (told, lines) = told_by("yes", arguments);
+        let [event] = &told[..] else { panic!("{told:?} {lines}") };
+        assert_eq!(lines, "", "{event}");
+        assert_eq!(
+            (&event["SPILLWAY_EVENT"], &event["SPILLWAY_OF"], &event["PRIORITY"], &event[field.0]),
+            (&"cannot_start".into(), &of.into(), &"3".into(), &field.1.into()),
+            "{event}"
+        );
+        // Where nobody listens, the same sentence is a line with its priority; JSON is always a line.
+        let (told, lines) = told_by("no", arguments);
+        let text = event["MESSAGE"].as_str().unwrap();
+        assert_eq!((told.len(), lines), (0, format!("<3>spillway: {text}\n")));
+    }
+    let (told, lines) = told_by("yes", &[&no_donor[..], &["--log-format", "json"]].concat());
+    assert!(told.is_empty() && lines.starts_with("<3>{\"unix_ms\":"), "{told:?} {lines}");
+    // What is quiet in text is in the journal, fields and all.
+    let (told, lines) = told_by("yes", &["run", "--local", "64M", "--", "true"]);
+    let name = |name: &str| told.iter().find(|event| event["SPILLWAY_EVENT"] == name).cloned();
+    let ended = name("ended").unwrap_or_else(|| panic!("{told:?} {lines}"));
+    assert_eq!((&ended["SPILLWAY_EXIT_STATUS"], &ended["PRIORITY"]), (&"0".into(), &"6".into()));
+    let wall_s: f64 = ended["SPILLWAY_WALL_S"].as_str().unwrap().parse().unwrap();
+    assert!(wall_s > 0.0 && lines.is_empty(), "{ended} {lines}");
 }

@@ -328,6 +328,53 @@ fn top_on_a_terminal_shows_runs_and_gives_the_terminal_back() {
     end(watched);
 }
 
+/// A pool of two donors, of which one dies while somebody looks.
+#[test]
+fn top_shows_the_pools_that_were_named() {
+    let donors = [(); 2].map(|()| Donor::start("64M", &[]));
+    let names = donors.each_ref().map(Donor::tcp).join(",");
+    let launch = Launch::limited(8 * MIB, &format!("pool:{names}?size=48M&domain=a,b"));
+    let watched = at_work(&launch);
+    let once = |more: &[&str]| spillway(&[&["top", "--once", "--pool", &names], more].concat());
+    let pools = || {
+        let told: Value = serde_json::from_slice(&once(&["--json"]).stdout).unwrap();
+        assert!(told["rows"].as_array().is_some_and(|rows| !rows.is_empty()), "{told}");
+        assert_eq!(told["pools"].as_array().map(Vec::len), Some(1), "{told}");
+        told["pools"][0].clone()
+    };
+    // The same as 'pool status' prints, but for what happened in between.
+    let shape = |pool: &Value| {
+        let donor = |donor: &Value| {
+            let keys: Vec<&String> = donor.as_object().unwrap().keys().collect();
+            format!("{keys:?} {} {} {}", donor["address"], donor["state"], donor["offered_bytes"])
+        };
+        let keys: Vec<&String> = pool.as_object().unwrap().keys().collect();
+        let all: Vec<String> = pool["donors"].as_array().unwrap().iter().map(donor).collect();
+        format!("{keys:?} {} {} {all:?}", pool["kind"], pool["pool"])
+    };
+    let status: Value =
+        serde_json::from_slice(&spillway(&["pool", "status", &names, "--json"]).stdout).unwrap();
+    let seen = pools();
+    assert_eq!(shape(&seen), shape(&status));
+    for donor in seen["donors"].as_array().unwrap() {
+        assert!(donor["each_run"][0]["held_bytes"].as_u64() > Some(16 * MIB), "{seen}");
+    }
+    let shown = text(&once(&[]).stdout);
+    assert!(shown.contains("hold") && shown.contains(&format!("\n{names}\nDONOR ")), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+
+    let mut command = Command::new(python());
+    command.arg(source("top_terminal.py")).args([env!("CARGO_BIN_EXE_spillway"), "hold", &names]);
+    assert_eq!(Running::start(&mut command).finish(PATIENCE).success(), "whole\n");
+
+    donors[0].signal(Signal::KILL);
+    until(PATIENCE, "one to be away", || (pools()["donors"][0]["state"] == "away").then_some(()));
+    let shown = text(&once(&[]).stdout);
+    assert!(shown.contains(" away ") && shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let finished = watched.stop(Signal::USR1);
+    assert_eq!(finished.success(), "ready\nwhole\n");
+}
+
 #[test]
 fn top_costs_little_by_the_look_and_for_its_first_screen() {
     let launch = Launch::local_mib(8);

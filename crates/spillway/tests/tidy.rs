@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use source_check::constants::{PAGE_FILE, defined_again, page_numbers};
 use source_check::files::{Finding, Text, has_limited_lines, paths, wide_lines};
 use source_check::module_tree::ModuleTree;
-use source_check::prose::{dead_anchors, dead_references, empty_docs};
+use source_check::prose::{dead_anchors, dead_references, doc_tests, empty_docs};
 use source_check::workspace;
 
 /// Columns of a line at most, as in `rustfmt.toml`.
@@ -111,6 +111,7 @@ fn findings(Text { path, text }: &Text) -> Vec<Finding> {
     }
     if is("rs") {
         found.extend(empty_docs(text));
+        found.extend(doc_tests(text));
     }
     if is("rs") || is("md") {
         found.extend(dead_references(path, text, files));
@@ -154,6 +155,14 @@ fn a_doc_comment_says_more_than_three_words() {
     let text = "/// The policy.\nstruct P;\n/// What moves pages between\n/// nodes.\nstruct Q;\n\
                 //// not one\n// nor this";
     assert_eq!(said(&empty_docs(text)), [(1, "a doc comment of 2 words: The policy.")]);
+}
+
+#[test]
+fn a_test_in_a_doc_comment_is_found_and_text_is_none() {
+    let text =
+        "//! ```text\n//! a\n//! ```\nfn f() {}\n/// ```\n/// f();\n/// ```\nfn g() {}\n/// ```rust\n/// ```";
+    let found: Vec<usize> = doc_tests(text).iter().map(|finding| finding.line).collect();
+    assert_eq!(found, [5, 9]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::BenchError;
+use crate::{BenchError, complain};
 
 /// Notes what to set back if this process is killed. On a file system that a restart of the machine clears,
 /// as it does the settings.
@@ -102,7 +102,7 @@ impl Settings {
         }
         while let Some(Before { path, value }) = before.pop() {
             if let Err(error) = write(&path, &value) {
-                eprintln!("spillway: bench: left behind: {error}");
+                complain(format_args!("left behind: {error}"));
             }
         }
         let _ = fs::remove_file(&self.journal);

@@ -1,6 +1,5 @@
 //! `spillway bench paging`: its arguments, and how its results look.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use spillway_bench::paging::{Extent, Progress, compare};
 use spillway_bench::table;
 use spillway_core::size::Size;
 
-use super::session::{failure, interruption, print_json, progress_bar, this_command};
+use super::session::{Results, failure, interruption, print_json, progress_bar, this_command};
 
 const EXAMPLE: &str = "\
 Example:
@@ -122,12 +121,10 @@ pub fn run(args: &PagingArgs) -> ExitCode {
     };
     let interrupted = interruption();
     let bar = progress_bar();
+    let results = Results::new();
     let say = |text: String| {
         if !args.json {
-            bar.suspend(|| {
-                // Who reads no more, reads no more: the machine is put in order all the same.
-                let _ = writeln!(std::io::stdout(), "{text}");
-            });
+            bar.suspend(|| results.print(text + "\n"));
         }
     };
     let report = compare(&spillway, &args.extent(), &interrupted, &mut |progress| match progress {
@@ -146,7 +143,7 @@ pub fn run(args: &PagingArgs) -> ExitCode {
                 let many = report.settings_left_out;
                 say(format!("\nNo time was left for {many} settings; without --quick all are measured."));
             }
-            ExitCode::SUCCESS
+            results.ended()
         }
         Err(error) => failure(error),
     }

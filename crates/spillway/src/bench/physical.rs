@@ -14,7 +14,7 @@ use spillway_bench::physical::{Kind, Plan, measure, pool, text};
 use spillway_core::size::Size;
 use spillway_report::whole_file;
 
-use super::session::{failure, interruption, print_json, printed, progress_bar};
+use super::session::{expect_place, failure, interruption, print_json, printed, progress_bar};
 
 const EXAMPLE: &str = "\
 Example:
@@ -59,6 +59,9 @@ pub struct PhysicalArgs {
 
 /// Runs the benchmark; the exit status says whether all was measured.
 pub fn run(args: &PhysicalArgs) -> ExitCode {
+    if let Err(reason) = args.html.iter().chain(&args.pool).try_for_each(|file| expect_place(file)) {
+        return failure(reason);
+    }
     let plan = Plan {
         quick: args.quick,
         memory_bytes: args.memory.map(Size::bytes),

@@ -1,13 +1,12 @@
 //! `spillway bench pool`: its arguments, and how its results look.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
 use spillway_bench::pool::{Extent, Row, measure, reads};
 use spillway_core::size::Size;
 
-use super::session::{failure, interruption, print_json, this_command};
+use super::session::{Results, failure, interruption, print_json, this_command};
 
 const EXAMPLE: &str = "\
 Example:
@@ -52,22 +51,17 @@ pub fn run(args: &PoolArgs) -> ExitCode {
         repetitions: args.repeat.unwrap_or(if args.quick { 1 } else { 3 }) as usize,
     };
     let interrupted = interruption();
+    let results = Results::new();
     let mut say = |row: &Row| {
         if !args.json {
+            let Row { name, value, aim, .. } = row;
             let met = if row.met { "met" } else { "missed" };
-            // Who reads no more, reads no more.
-            let _ = writeln!(
-                std::io::stdout(),
-                "{:<69} {:>9.2}  aim {:>7.2}  {met}",
-                row.name,
-                row.value,
-                row.aim
-            );
+            results.print(format_args!("{name:<69} {value:>9.2}  aim {aim:>7.2}  {met}\n"));
         }
     };
     match measure(&spillway, extent, &interrupted, &mut say) {
         Ok(report) if args.json => print_json(&report),
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(_) => results.ended(),
         Err(error) => failure(error),
     }
 }

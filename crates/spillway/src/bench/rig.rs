@@ -16,7 +16,7 @@ use spillway_report::whole_file;
 use spillway_tier::pace::ScanPace;
 use spillway_tier::source::Choice;
 
-use super::session::{failure, interruption, this_command};
+use super::session::{expect_place, failure, interruption, this_command};
 
 const EXAMPLE: &str = "\
 Example:
@@ -139,6 +139,10 @@ pub fn run(args: &RigArgs) -> ExitCode {
     if let Some(results) = &args.lab {
         return compare_with_lab(results, &args.to, &plan).map_or_else(failure, |()| ExitCode::SUCCESS);
     }
+    let made = fs::create_dir_all(&args.to).map_err(|error| no_directory(&args.to, &error));
+    if let Err(reason) = made.and_then(|()| expect_place(&args.to.join("results.json"))) {
+        return failure(reason);
+    }
     let spillway = match this_command() {
         Ok(path) => path,
         Err(error) => return failure(error),
@@ -195,7 +199,19 @@ fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String
     fs::create_dir_all(to)
         .and_then(|()| whole_file::write(&path, json + "\n"))
         .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
-    writeln!(std::io::stdout(), "{}", lab::markdown(&pairs)).map_err(|error| format!("cannot print: {error}"))
+    told(writeln!(std::io::stdout(), "{}", lab::markdown(&pairs)))
+}
+
+fn no_directory(to: &Path, error: &std::io::Error) -> String {
+    format!("cannot make {}: {error}; check --to", to.display())
+}
+
+/// What is to be said of results that were printed, or not. A reader that went away has seen what it wanted.
+fn told(outcome: std::io::Result<()>) -> Result<(), String> {
+    match outcome {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("cannot print: {error}")),
+        _ => Ok(()),
+    }
 }
 
 fn describe(row: &Row) -> String {
@@ -224,7 +240,7 @@ fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
         .collect();
     let markdown = format!("{}{}", short.concat(), page::markdown(rows));
     let page = page::page(rows, &goals, plan).map_err(|error| error.to_string())?;
-    fs::create_dir_all(to).map_err(|error| format!("cannot make {}: {error}; check --to", to.display()))?;
+    fs::create_dir_all(to).map_err(|error| no_directory(to, &error))?;
     for (name, text) in
         [("results.json", json + "\n"), ("results.md", markdown.clone()), ("index.html", page)]
     {
@@ -238,5 +254,5 @@ fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
             writeln!(out, "{}: {}: {}", if goal.met { "met" } else { "NOT met" }, goal.wanted, goal.found)
         })
     });
-    printed.map_err(|error| format!("cannot print: {error}"))
+    told(printed)
 }

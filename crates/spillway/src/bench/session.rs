@@ -1,6 +1,8 @@
 //! What benchmarks have in common with each other at a terminal: interruption, progress, results and
 //! failures.
 
+use std::cell::RefCell;
+use std::fmt::Display;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,8 +33,40 @@ pub fn printed(outcome: std::io::Result<()>) -> ExitCode {
     }
 }
 
+/// Results that are printed one by one. What keeps one from being printed is told at the end: the machine is
+/// put in order all the same.
+#[derive(Debug)]
+pub struct Results(RefCell<std::io::Result<()>>);
+
+impl Results {
+    /// None has been printed.
+    pub fn new() -> Self {
+        Self(RefCell::new(Ok(())))
+    }
+
+    /// Prints one, where those before it could be.
+    pub fn print(&self, text: impl Display) {
+        let mut printed = self.0.borrow_mut();
+        if printed.is_ok() {
+            *printed = write!(std::io::stdout(), "{text}");
+        }
+    }
+
+    /// How it ends.
+    pub fn ended(self) -> ExitCode {
+        printed(self.0.into_inner())
+    }
+}
+
+/// Whether a file can be made there, asked before minutes of measuring are lost for it.
+pub fn expect_place(file: &Path) -> Result<(), String> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    rustix::fs::access(directory.unwrap_or(Path::new(".")), rustix::fs::Access::WRITE_OK)
+        .map_err(|error| format!("cannot write {}: {error}; name a file that can be written", file.display()))
+}
+
 /// Says on stderr why a benchmark failed.
-pub fn failure(error: impl std::fmt::Display) -> ExitCode {
+pub fn failure(error: impl Display) -> ExitCode {
     complain(format!("bench: {error}"));
     ExitCode::FAILURE
 }

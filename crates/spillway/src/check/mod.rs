@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use crate::columns::for_terminal;
 use crate::exit::complain;
 use crate::tier::print;
 use examine::Finding;
@@ -74,7 +75,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         true => format!("{}\n", serde_json::to_string_pretty(&report).unwrap_or_default()),
         false => describe(&report),
     };
-    match print(&text) {
+    match print(&if args.json { text } else { for_terminal(&text) }) {
         Ok(_) if findings.is_empty() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err((status, text)) => {

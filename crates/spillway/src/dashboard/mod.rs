@@ -2,16 +2,14 @@
 //!
 //! The page, its script and its style are in this directory, and in the command; they ask for `/rows.json`
 //! once a second: what `spillway top --once --json` prints, and for `/heat.json`, pictures of memory over
-//! time and address ([`heat`]); and for `/pool.json`, of pools that were named ([`pools`]). Nothing can be
+//! time and address ([`heat`]); and for `/pool.json`, of pools that were named ([`Pools`]). Nothing can be
 //! changed from there.
 
 mod heat;
-mod pools;
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -21,9 +19,8 @@ use spillway_snapshot::reader;
 use spillway_snapshot::server::{Bounds, Server};
 
 use crate::dashboard::heat::Maps;
-use crate::dashboard::pools::Pools;
 use crate::exit::{Refusal, complain};
-use crate::pool::{Pool, Reach};
+use crate::pool::{Pools, PoolsArgs};
 use crate::stop;
 use crate::tier::print;
 use crate::top::rates::Looks;
@@ -57,16 +54,8 @@ pub struct DashboardArgs {
     /// Listen there: ADDR:PORT, or :PORT (of this machine alone)
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     listen: Place,
-    /// Show this pool of donors too, as 'spillway pool status' does: etcd://HOST:PORT/NAME, or its donors as
-    /// HOST:PORT,HOST:PORT; may be repeated
-    #[arg(long, value_name = "POOL")]
-    pool: Vec<Pool>,
     #[command(flatten)]
-    reach: Reach,
-    /// What etcd is shown where a pool is etcds://, by TLS [default: what
-    /// --tls-certificates says]
-    #[arg(long, value_name = "DIR")]
-    etcd_certificates: Option<PathBuf>,
+    pools: PoolsArgs,
 }
 
 /// Serves, until a signal ends it.
@@ -86,7 +75,7 @@ fn serve(args: &DashboardArgs) -> Result<ExitCode, Refusal> {
         complain("dashboard: other machines may ask too: they see the names and sizes of programs");
     }
     let mut server = Server::new(vec![endpoint.listener().map_err(failed)?], Bounds::default());
-    let pools = Pools::watch(&args.pool, &args.reach, args.etcd_certificates.as_deref()).map_err(failed)?;
+    let pools = Pools::watch(&args.pools, FRESH).map_err(failed)?;
     let mut seen = Seen::default();
     let mut answering = |_, received: &[u8], is_full| {
         http::answer(received, is_full, endpoint.host_names(), &PATHS, |path| {
@@ -157,7 +146,7 @@ mod tests {
     #[test]
     fn every_path_leads_to_something_of_its_kind() {
         let mut seen = Seen { last: Some(Instant::now()), json: "{}".to_owned(), ..Seen::default() };
-        let pools = Pools::watch(&[], &Reach::default(), None).unwrap();
+        let pools = Pools::watch(&PoolsArgs::default(), FRESH).unwrap();
         let json = ["application/json"; 3];
         let kinds = ["text/html", "text/javascript", "text/css"].into_iter().chain(json);
         for (path, kind) in PATHS.into_iter().zip(kinds) {

@@ -88,9 +88,9 @@ fn mend(
 
 fn ask_terminal(remedy: &Remedy) -> Answer {
     let effect = if remedy.effect.is_empty() { String::new() } else { format!(" ({})", remedy.effect) };
-    print!("Run '{}'{effect}? [y/N] ", remedy.command);
-    let mut line = String::new();
-    match io::stdout().flush().and_then(|()| io::stdin().lock().read_line(&mut line)) {
+    let (mut out, mut line) = (io::stdout(), String::new());
+    let asked = write!(out, "Run '{}'{effect}? [y/N] ", remedy.command).and_then(|()| out.flush());
+    match asked.and_then(|()| io::stdin().lock().read_line(&mut line)) {
         Ok(0) | Err(_) => Answer::Gone,
         Ok(_) if matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Answer::Yes,
         Ok(_) => Answer::No,

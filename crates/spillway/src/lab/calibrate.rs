@@ -11,7 +11,7 @@ use spillway_core::size::Size;
 use spillway_lab::calibration::Calibration;
 
 use super::run::{ended, print_json};
-use crate::bench::session::{interruption, progress_bar, save, this_command};
+use crate::bench::session::{expect_place, interruption, progress_bar, save, this_command};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -59,6 +59,7 @@ pub fn run(args: &CalibrateArgs) -> ExitCode {
 }
 
 fn measure(args: &CalibrateArgs) -> Result<ExitCode, String> {
+    args.output.as_deref().map_or(Ok(()), expect_place)?;
     let usual = || vec!["compressed:".to_owned(), "ram:".to_owned()];
     let extent = Extent {
         stores: if args.store.is_empty() { usual() } else { args.store.clone() },

@@ -4,9 +4,10 @@ mod drain;
 mod reach;
 mod runs;
 mod status;
+mod watched;
 
-pub use reach::Reach;
-pub use status::{Looked, Pool};
+pub use status::Looked;
+pub use watched::{Pools, PoolsArgs};
 
 use std::process::ExitCode;
 

@@ -15,11 +15,13 @@ use spillway_store::spec::{EtcdPool, PoolDonor};
 
 use super::reach::Reach;
 use super::runs::{self, HeldRow};
-use crate::columns::{columns, for_terminal};
+use crate::columns::{broken, columns, for_terminal};
 use crate::exit::Refusal;
 use crate::short::{bytes, printable};
 use crate::tier::print;
 
+/// The state of one that does not answer.
+const AWAY: &str = "away";
 /// How long a donor may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -83,7 +85,7 @@ impl FromStr for Pool {
     }
 }
 
-/// Columns of the table of donors.
+/// Columns that the table of donors takes.
 const TABLE_COLUMNS: usize = 74;
 
 /// What was seen of a pool, as `--json` prints it.
@@ -98,6 +100,59 @@ pub struct Looked {
     donors: Vec<Row>,
     /// Those that have registered themselves; none of donors that are listed.
     runs: Option<Vec<RunState>>,
+}
+
+impl Looked {
+    /// The donors, and below them the runs, where a line has so many columns. Lines that are longer are to be
+    /// broken.
+    fn text(&self, columns: usize) -> String {
+        let below = match &self.runs {
+            Some(runs) if runs.is_empty() => String::new(),
+            Some(runs) => runs::registered(runs),
+            None => runs::held(
+                self.donors.iter().map(|row| (row.address.as_str(), row.each_run.as_deref().unwrap_or(&[]))),
+            ),
+        };
+        let space = if below.is_empty() { "" } else { "\n" };
+        let donors = if columns < TABLE_COLUMNS { listed(&self.donors) } else { table(&self.donors) };
+        format!("{donors}{space}{below}")
+    }
+
+    /// All that is known of it, with its name, in lines of so many columns at most.
+    pub fn card(&self, columns: usize) -> Vec<String> {
+        let known = match &self.failure {
+            Some(failure) => format!("  {failure}\n"),
+            None if self.donors.is_empty() => "  looking ...\n".to_owned(),
+            None => self.text(columns),
+        };
+        let text = broken(&format!("{}\n{known}", self.pool), columns);
+        text.lines().map(|line| printable(line, columns)).collect()
+    }
+
+    /// Its name and how it stands, in one line of so many columns at most; and whether all is well.
+    pub fn summary(&self, columns: usize) -> (String, bool) {
+        let up = self.donors.iter().filter(|donor| donor.state != AWAY).count();
+        let sum =
+            |size: fn(&Row) -> Option<u64>| bytes(self.donors.iter().filter_map(size).sum::<u64>() as f64);
+        let told = match &self.failure {
+            Some(failure) => failure.clone(),
+            None if self.donors.is_empty() => "looking ...".to_owned(),
+            None => format!(
+                "{up} of {} donors up, lend {}, hold {}, free {}",
+                self.donors.len(),
+                sum(|row| row.offered_bytes),
+                sum(|row| row.held_bytes),
+                sum(|row| row.free_bytes),
+            ),
+        };
+        let name = printable(&self.pool, columns.saturating_sub(told.len() + 2).max(12));
+        (printable(&format!("{name}: {told}"), columns), self.failure.is_none() && up == self.donors.len())
+    }
+
+    /// Whether anything is known of it.
+    pub fn is_known(&self) -> bool {
+        self.failure.is_none()
+    }
 }
 
 impl Pool {
@@ -157,18 +212,7 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
         let text = serde_json::to_string_pretty(&looked);
         return print(&format!("{}\n", text.map_err(|error| (1, error.to_string()))?));
     }
-    let Looked { donors: rows, runs, .. } = looked;
-    let below = match &runs {
-        Some(runs) if runs.is_empty() => String::new(),
-        Some(runs) => runs::registered(runs),
-        None => {
-            runs::held(rows.iter().map(|row| (row.address.as_str(), row.each_run.as_deref().unwrap_or(&[]))))
-        }
-    };
-    let space = if below.is_empty() { "" } else { "\n" };
-    let (table, below) =
-        if columns() < TABLE_COLUMNS { (listed(&rows), for_terminal(&below)) } else { (table(&rows), below) };
-    print(&format!("{table}{space}{below}"))
+    print(&for_terminal(&looked.text(columns())))
 }
 
 /// A pool's donors as they are registered or listed; and the runs that are registered, where that is done.
@@ -213,7 +257,7 @@ fn row(member: &Member, reach: &Reach) -> Row {
         address: member.address.clone(),
         domain: text(&member.domain),
         version: text(&member.version),
-        state: "away",
+        state: AWAY,
         reason: None,
         offered_bytes: text(&member.version).map(|_| member.offered_bytes),
         promised_bytes: None,
@@ -275,7 +319,7 @@ fn listed(rows: &[Row]) -> String {
             writeln!(text, "  lends {lends}, promised {promised}, holds {holds}, free {free}; runs {runs}");
         row.reason.iter().for_each(|reason| text += &format!("  {reason}\n"));
     }
-    for_terminal(&text)
+    text
 }
 
 fn line(words: [&str; 8]) -> String {
@@ -287,6 +331,45 @@ fn line(words: [&str; 8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_fits_the_terminal_and_says_in_a_line_how_it_is() {
+        let row = |state, reason: Option<&str>| Row {
+            address: "192.168.100.100:10809".to_owned(),
+            domain: Some("rack-with-a-long-name".to_owned()),
+            version: None,
+            state,
+            reason: reason.map(str::to_owned),
+            offered_bytes: Some(64 << 20),
+            promised_bytes: Some(48 << 20),
+            held_bytes: Some(16 << 20),
+            free_bytes: Some(16 << 20),
+            runs: Some(1),
+            each_run: None,
+        };
+        let pool: Pool = "192.168.100.100:10809,192.168.100.101:10809".parse().unwrap();
+        let looked = |donors| Looked { donors, ..pool.unlooked() };
+        let well = looked(vec![row("up", None), row("draining", None)]);
+        let away = looked(vec![row("up", None), row(AWAY, Some("no answer in 2 s"))]);
+        let unknown = Looked { failure: Some("it does not answer: ".repeat(9)), ..pool.unlooked() };
+        for (looked, is_well, told) in [
+            (&well, true, "2 of 2 donors up"),
+            (&away, false, "1 of 2 donors up"),
+            (&unknown, false, "it does not"),
+            (&pool.unlooked(), true, "looking ..."),
+        ] {
+            for columns in [40, 60, 80, 120] {
+                let (line, all_is_well) = looked.summary(columns);
+                assert_eq!((line.contains(told), all_is_well), (true, is_well), "{columns}: {line}");
+                let card = looked.card(columns);
+                let fits = |line: &String| line.chars().count() <= columns;
+                assert!(fits(&line) && card.iter().all(fits), "{columns}: {line} {card:?}");
+                assert!(card.len() > 1 && card[0].starts_with("192.168.100.100"), "{card:?}");
+            }
+        }
+        assert!(well.summary(80).0.ends_with("2 of 2 donors up, lend 128M, hold 32M, free 32M"));
+        assert!(away.card(40).join(" ").contains("no answer in 2 s"), "{:?}", away.card(40));
+    }
 
     #[test]
     fn pools_are_named_as_in_a_store_or_shorter() {

@@ -5,17 +5,19 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::reader::Seen;
 
+use crate::pool::Pools;
 use crate::top::history::History;
 use crate::top::palette::Palette;
 use crate::top::rates::{Key, Kind, Looks, Row};
 use crate::top::sort::Sort;
-use crate::top::{detail, help, list};
+use crate::top::{detail, help, list, pools};
 
 /// Which screen is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Screen {
     List,
     Detail,
+    Pools,
 }
 
 /// What is shown, and how.
@@ -38,11 +40,15 @@ pub struct App {
     interval_s: f64,
     /// What is above the list's first line.
     offset: usize,
+    /// Those that were named.
+    pools: Pools,
+    /// What is above the first line of their screen.
+    pools_offset: usize,
 }
 
 impl App {
     /// Nothing has been seen yet.
-    pub fn new(palette: Palette, interval_s: f64) -> Self {
+    pub fn new(palette: Palette, interval_s: f64, pools: Pools) -> Self {
         Self {
             looks: Looks::default(),
             rows: Vec::new(),
@@ -57,6 +63,8 @@ impl App {
             palette,
             interval_s,
             offset: 0,
+            pools,
+            pools_offset: 0,
         }
     }
 
@@ -105,6 +113,8 @@ impl App {
             _ if self.helps => self.helps = false,
             KeyCode::Char('q') if self.screen == Screen::List => return false,
             KeyCode::Char('?' | 'h') => self.helps = true,
+            KeyCode::Char('p') => self.screen = Screen::Pools,
+            code if self.screen == Screen::Pools && self.scroll(code) => {}
             KeyCode::Char('q') | KeyCode::Esc | KeyCode::Backspace => self.screen = Screen::List,
             KeyCode::Enter if !self.rows.is_empty() => {
                 self.choose(self.chosen_at());
@@ -126,6 +136,22 @@ impl App {
             }
             _ => {}
         }
+        true
+    }
+
+    /// Scrolls the screen of pools; whether the key is one for that.
+    fn scroll(&mut self, code: KeyCode) -> bool {
+        let offset = self.pools_offset;
+        self.pools_offset = match code {
+            KeyCode::Up | KeyCode::Char('k') => offset.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => offset + 1,
+            KeyCode::PageUp => offset.saturating_sub(10),
+            KeyCode::PageDown => offset + 10,
+            KeyCode::Home => 0,
+            KeyCode::End => usize::MAX,
+            KeyCode::Enter => offset,
+            _ => return false,
+        };
         true
     }
 
@@ -152,7 +178,11 @@ impl App {
                 detail::draw(frame, &view);
             }
             (Screen::Detail, _) => detail::draw_gone(frame, self.palette),
+            (Screen::Pools, _) => {
+                self.pools.seen(|seen| pools::draw(frame, seen, self.palette, &mut self.pools_offset));
+            }
             (Screen::List, _) => {
+                let width = area.width.into();
                 let view = list::View {
                     rows: &self.rows,
                     silent: &self.looks.seen().silent,
@@ -161,6 +191,7 @@ impl App {
                     is_reversed: self.is_reversed,
                     has_looked: self.has_looked,
                     palette: self.palette,
+                    pools: self.pools.seen(|seen| pools::summaries(seen, self.palette, width)),
                 };
                 list::draw(frame, &view, &mut self.offset);
             }
@@ -170,14 +201,18 @@ impl App {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::pool::PoolsArgs;
     use crate::top::rates::tests::{lender_seen_twice, seen_twice};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::style::{Color, Modifier};
 
     fn app(looks: Looks) -> App {
-        let mut app = App::new(Palette::new(true), 1.0);
+        let pools = Pools::watch(&PoolsArgs::default(), Duration::ZERO).unwrap();
+        let mut app = App::new(Palette::new(true), 1.0, pools);
         app.looks = looks;
         app.has_looked = true;
         app.history.note(&app.looks.seen().rows);
@@ -296,11 +331,34 @@ mod tests {
     }
 
     #[test]
+    fn pools_have_a_line_each_and_a_screen_of_their_own() {
+        let mut app = app(seen_twice());
+        assert!(!screen(&mut app, 80, 24).contains("p pools"), "none was named");
+        press(&mut app, KeyCode::Char('p'));
+        assert!(screen(&mut app, 80, 24).contains("--pool"));
+        press(&mut app, KeyCode::Esc);
+        let names = ["127.0.0.1:1,127.0.0.1:2", "etcd://127.0.0.1:3/lab"];
+        app.pools = Pools::watch(&PoolsArgs::of(&names), Duration::ZERO).unwrap();
+        for (width, keys) in [(80, "p pools  s sort"), (40, "Enter detail  p pools  ? help")] {
+            let shown = screen(&mut app, width, 24);
+            assert!(shown.contains(keys) && shown.contains("127.0.0.1:1,127.0"), "{shown}");
+            press(&mut app, KeyCode::Char('p'));
+            let shown = screen(&mut app, width, 24);
+            assert!(names.iter().all(|name| shown.contains(name)) && shown.contains("q back"), "{shown}");
+            for key in [KeyCode::End, KeyCode::Down, KeyCode::Up, KeyCode::Enter, KeyCode::PageUp] {
+                assert!(press(&mut app, key));
+                assert!(screen(&mut app, width, 4).contains("q back"), "{key:?}");
+            }
+            assert!(press(&mut app, KeyCode::Char('q')) && screen(&mut app, width, 24).contains("parent"));
+        }
+    }
+
+    #[test]
     fn every_screen_fits_whatever_the_terminal() {
         let mut app = app(seen_twice());
         app.heat = app.rows.get(1).map(|row| (row.key, crate::top::heat::tests::map()));
         for (width, height) in [(80, 24), (40, 24), (40, 10), (200, 60), (20, 5), (10, 3), (1, 1), (79, 4)] {
-            for keys in ["", "\n", "?"] {
+            for keys in ["", "\n", "p", "?"] {
                 for key in keys.chars() {
                     press(&mut app, if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) });
                 }

@@ -8,8 +8,8 @@ use crate::top::palette::Palette;
 
 const TEXT: [&str; 24] = [
     "Keys",
-    "  arrows, j, k   choose a row",
-    "  Enter          show it in detail",
+    "  arrows, Enter  choose a row; show it in detail",
+    "  p              donors and runs of the pools that --pool names",
     "  s, r           sort by the next column; the other way round",
     "  q, Esc         back; in the list, q ends",
     "Columns",

@@ -56,6 +56,8 @@ pub struct View<'a> {
     pub has_looked: bool,
     /// The colours to draw it in.
     pub palette: Palette,
+    /// A line for each pool that was named.
+    pub pools: Vec<Line<'static>>,
 }
 
 /// Draws the list. `offset` is what is scrolled away above.
@@ -66,7 +68,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View<'_>, offset: &mut usize) {
     let mut store_lines = store_lines(stores, view.palette, width);
     let donor = chosen.and_then(|row| row.donor.as_ref());
     store_lines.extend(donor.map(|donor| Line::raw(printable(&lends(&donor.status), width))));
-    let below = (store_lines.len() + view.silent.len()).min(usize::from(frame.area().height) / 3) as u16;
+    let below = (store_lines.len() + view.silent.len() + view.pools.len())
+        .min(usize::from(frame.area().height) / 3) as u16;
     let [top, list, below, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(1),
@@ -84,13 +87,14 @@ pub fn draw(frame: &mut Frame<'_>, view: &View<'_>, offset: &mut usize) {
     let silent = view.silent.iter().map(|(socket, reason)| {
         Line::styled(printable(&format!("{socket}: {reason}"), 500), view.palette.warning())
     });
-    frame.render_widget(Paragraph::new(silent.chain(store_lines).collect::<Vec<_>>()), below);
+    let lines = view.pools.iter().cloned().chain(silent).chain(store_lines);
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), below);
+    let pools = if view.pools.is_empty() { "" } else { "p pools  " };
+    let reverse = if view.is_reversed { ", r reversed" } else { "  r reverse" };
     let keys = match frame.area().width {
-        0..50 => "q end  Enter detail  s sort  ? help".to_owned(),
-        _ if view.is_reversed => {
-            format!("q end  Enter detail  s sort: {}, r reversed  ? help", view.sort.name())
-        }
-        _ => format!("q end  Enter detail  s sort: {}  r reverse  ? help", view.sort.name()),
+        0..50 if pools.is_empty() => "q end  Enter detail  s sort  ? help".to_owned(),
+        0..50 => format!("q end  Enter detail  {pools}? help"),
+        _ => format!("q end  Enter detail  {pools}s sort: {}{reverse}  ? help", view.sort.name()),
     };
     frame.render_widget(Paragraph::new(keys), foot);
 }
@@ -242,9 +246,11 @@ pub fn store_text(row: &StoreRow, width: usize) -> String {
     printable(&format!("{uri}{text}"), width)
 }
 
+/// Columns of what `--once` prints.
+pub const WIDTH: usize = 80;
+
 /// The list as text, for `--once`.
 pub fn text(seen: &Rows) -> String {
-    const WIDTH: usize = 80;
     let palette = Palette::of_environment();
     let mut text = heading(WIDTH) + "\n";
     for row in &seen.rows {

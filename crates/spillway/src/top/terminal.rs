@@ -19,6 +19,7 @@ use spillway_snapshot::reader::{self, Seen};
 use spillway_snapshot::snapshot::Body;
 use spillway_sys::process;
 
+use crate::pool::Pools;
 use crate::top::app::App;
 use crate::top::palette::Palette;
 use crate::top::rates::Key;
@@ -35,13 +36,18 @@ const NOTICE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The terminal cannot be had, or is gone.
-pub fn watch(interval: Duration) -> io::Result<ExitCode> {
+pub fn watch(interval: Duration, pools: Pools) -> io::Result<ExitCode> {
     end_on_signals()?;
     let wanted = Arc::new(Mutex::new(None));
     let (looks, _end) = begin_to_look(interval, wanted.clone());
     // On a panic the terminal is restored before the message is printed.
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-    let watched = show(&mut terminal, &looks, &wanted, interval);
+    let watched = show(
+        &mut terminal,
+        &looks,
+        &wanted,
+        App::new(Palette::of_environment(), interval.as_secs_f64(), pools),
+    );
     give_back();
     if terminal.show_cursor().is_err() {
         // Nobody is there any more. Its end would say so on a terminal that is gone, and panic for it.
@@ -121,9 +127,8 @@ fn show(
     terminal: &mut DefaultTerminal,
     looks: &Receiver<LookTaken>,
     wanted: &Wanted,
-    interval: Duration,
+    mut app: App,
 ) -> io::Result<()> {
-    let mut app = App::new(Palette::of_environment(), interval.as_secs_f64());
     // The first look takes some milliseconds.
     if let Ok((seen, heat)) = looks.recv_timeout(NOTICE) {
         app.take(seen, heat);

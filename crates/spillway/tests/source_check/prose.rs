@@ -32,6 +32,23 @@ pub fn empty_docs(source: &str) -> Vec<Finding> {
     found
 }
 
+/// Code in doc comments that rustdoc would take for a test: what opens with a fence and no language. Nobody
+/// runs those.
+pub fn doc_tests(source: &str) -> Vec<Finding> {
+    let (mut is_open, mut found) = (false, Vec::new());
+    for (at, line) in source.lines().enumerate() {
+        let Some(fence) = doc_line(line).and_then(|text| text.trim_start().strip_prefix("```")) else {
+            continue;
+        };
+        if !is_open && fence.trim() != "text" {
+            found
+                .push(Finding::new(at + 1, "a test in a doc comment, which nobody runs: ```text".to_owned()));
+        }
+        is_open = !is_open;
+    }
+    found
+}
+
 /// Endings of files that are looked for wherever they are said to lie.
 const ENDINGS: [&str; 2] = [".rs", ".md"];
 /// Directories of the repository: what begins with one is a path.
