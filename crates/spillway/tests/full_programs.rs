@@ -7,8 +7,8 @@ mod support;
 
 use donor_common::Donor;
 use support::workloads::{
-    BRK, JVM, MEMCACHED, MULTIPROCESSING, NODE, NUMPY, PIPELINE, POSTGRES, REDIS, SEGMENTS, SORT, SQLITE,
-    STRESS, Scale, THREADS, Workload,
+    BRK, GUILE, JVM, MEMCACHED, MULTIPROCESSING, NODE, NUMPY, PIPELINE, POSTGRES, REDIS, SBCL, SEGMENTS,
+    SORT, SQLITE, STRESS, Scale, THREADS, Workload,
 };
 
 fn in_all_combinations(workload: Workload) {
@@ -63,6 +63,16 @@ fn jvm() {
 #[test]
 fn node() {
     in_all_combinations(NODE);
+}
+
+#[test]
+fn sbcl() {
+    in_all_combinations(SBCL);
+}
+
+#[test]
+fn guile() {
+    in_all_combinations(GUILE);
 }
 
 #[test]

@@ -7,8 +7,8 @@ mod support;
 
 use donor_common::Donor;
 use support::workloads::{
-    BRK, JVM, MEMCACHED, MULTIPROCESSING, NODE, NUMPY, PIPELINE, POSTGRES, REDIS, SEGMENTS, SORT, SQLITE,
-    STRESS, Scale, THREADS, Workload,
+    BRK, GUILE, JVM, MEMCACHED, MULTIPROCESSING, NODE, NUMPY, PIPELINE, POSTGRES, REDIS, SBCL, SEGMENTS,
+    SORT, SQLITE, STRESS, Scale, THREADS, Workload,
 };
 
 fn on_compressed_ram(workload: Workload, percent: u64) {
@@ -73,6 +73,16 @@ fn jvm_at_half() {
 #[test]
 fn node_at_half() {
     on_compressed_ram(NODE, 50);
+}
+
+#[test]
+fn sbcl_at_half() {
+    on_compressed_ram(SBCL, 50);
+}
+
+#[test]
+fn guile_at_half() {
+    on_compressed_ram(GUILE, 50);
 }
 
 #[test]

@@ -12,6 +12,10 @@ pub const MULTIPROCESSING: Workload = Workload { name: "multiprocessing", run: m
 pub const JVM: Workload = Workload { name: "java", run: jvm };
 /// A heap that moves, and buffers outside it.
 pub const NODE: Workload = Workload { name: "node", run: node };
+/// A collector that stops threads by a signal and looks at where the signal found them.
+pub const SBCL: Workload = Workload { name: "sbcl", run: sbcl };
+/// One that looks from where the signal's handler runs (Boehm's).
+pub const GUILE: Workload = Workload { name: "guile", run: guile };
 
 fn numpy(launch: &Launch, scale: Scale) -> String {
     let has_numpy = std::process::Command::new(python()).args(["-c", "import numpy"]).output().unwrap();
@@ -37,4 +41,16 @@ fn node(launch: &Launch, scale: Scale) -> String {
     let mut command = launch.command(tool("node", "nodejs"));
     command.arg("--max-old-space-size=2048").arg(source("heap.js"));
     launch.run(command.arg(scale.pick("60", "200"))).success()
+}
+
+fn sbcl(launch: &Launch, scale: Scale) -> String {
+    let mut command = launch.command(tool("sbcl", "sbcl"));
+    command.arg("--script").arg(source("heap.lisp"));
+    launch.run(command.arg(scale.pick("40", "200"))).success()
+}
+
+fn guile(launch: &Launch, scale: Scale) -> String {
+    let mut command = launch.command(tool("guile", "guile-3.0"));
+    command.arg("--no-auto-compile").arg(source("heap.scm"));
+    launch.run(command.arg(scale.pick("40", "200"))).success()
 }

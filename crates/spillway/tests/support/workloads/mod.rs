@@ -45,7 +45,7 @@ pub struct Workload {
 
 pub use caches::{MEMCACHED, REDIS, RedisAtWork};
 pub use command_line::{BRK, PIPELINE, SEGMENTS, SORT, SQLITE, STRESS, THREADS};
-pub use interpreters::{JVM, MULTIPROCESSING, NODE, NUMPY};
+pub use interpreters::{GUILE, JVM, MULTIPROCESSING, NODE, NUMPY, SBCL};
 pub use postgres::POSTGRES;
 
 /// The smallest `--local` that is tried.
