@@ -33,7 +33,8 @@ journal.setblocking(False)
 ours, theirs = socket.socketpair()
 stat = os.fstat(theirs.fileno())
 environment = {**os.environ, "JOURNAL_STREAM": f"{stat.st_dev}:{stat.st_ino}"}
-subprocess.run(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs, env=environment)
+quiet = subprocess.DEVNULL
+subprocess.run(sys.argv[2:], stdin=quiet, stdout=quiet, stderr=theirs, env=environment)
 theirs.close()
 lines = b"".join(iter(lambda: ours.recv(65536), b"")).decode()
 

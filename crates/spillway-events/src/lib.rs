@@ -2,8 +2,9 @@
 //! with fields that carry their units, and with a sentence for people.
 //!
 //! Who has something to tell calls a function of [`catalogue`], which is an event of `tracing`. [`begin`] has
-//! events written down, a line each: as text, or as JSON objects; or has them told to systemd's journal. Nothing of this enters programs: their
-//! pagers note what they have to tell in the run's state, and the supervisor makes events of it.
+//! events written down, a line each: as text, or as JSON objects; or has systemd's journal told of them.
+//! Nothing of this enters programs: their pagers note what they have to tell in the run's state, and the
+//! supervisor makes events of it.
 
 mod allowance;
 pub mod catalogue;

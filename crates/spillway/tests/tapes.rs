@@ -40,57 +40,46 @@ fn changed(file: &Path, change: impl Fn(&mut Tape)) {
 
 #[test]
 fn a_second_run_fetches_by_what_the_first_did() {
-    expect_fewer_faults("ram:", "inline");
-}
-
-#[test]
-fn a_second_run_fetches_by_a_tape_where_threads_serve_faults() {
-    expect_fewer_faults("ram:", "thread");
-}
-
-#[test]
-fn a_second_run_fetches_compressed_pages_by_a_tape() {
-    expect_fewer_faults("compressed:", "inline");
-}
-
-#[test]
-fn a_second_run_fetches_by_a_tape_over_a_slow_fabric() {
-    expect_fewer_faults("ram:?fabric=fdr", "thread");
-}
-
-/// Runs with a tape have a fifth fewer faults than those that record one: by medians.
-fn expect_fewer_faults(store: &str, mode: &str) {
-    let faults = |stats: &Stats| stats.count("faults.fetch");
-    let median = |mut all: Vec<u64>| {
-        all.sort_unstable();
-        all[all.len() / 2]
-    };
-    // Two threads go through memory, in another order each time: now and then a run has few faults less.
-    let mut tapes = tempfile::tempdir().unwrap();
-    let first_faults: Vec<u64> = (0..3)
-        .map(|_| {
-            tapes = tempfile::tempdir().unwrap();
-            let (first, said) = walked(tapes.path(), store, mode, &[]);
-            assert!(said.is_empty(), "{said}");
-            let on_tape = ["tapes_recorded", "tapes_played", "pages_by_tape"].map(|key| first.count(key));
-            assert_eq!(on_tape, [1, 0, 0], "{}", first.0);
-            faults(&first)
-        })
-        .collect();
-    tape_of(tapes.path());
-    let later_faults: Vec<u64> = (0..7)
-        .map(|_| {
-            let (later, said) = walked(tapes.path(), store, mode, &[]);
-            assert!(said.is_empty(), "{said}");
-            assert_eq!((later.count("tapes_recorded"), later.count("tapes_played")), (0, 1), "{}", later.0);
-            let (came, used) = (later.count("pages_by_tape"), later.count("pages_by_tape_used"));
-            assert!(came > 5_000 && used > came / 2, "{store} {mode}: {}", later.0);
-            assert!(used <= came && came <= later.count("pages_fetched_ahead"), "{}", later.0);
-            faults(&later)
-        })
-        .collect();
-    let said = format!("{store} {mode}: {first_faults:?} {later_faults:?}");
-    assert!(5 * median(later_faults) < 4 * median(first_faults), "{said}");
+    for (store, mode) in
+        [("ram:", "inline"), ("ram:", "thread"), ("compressed:", "inline"), ("ram:?fabric=fdr", "thread")]
+    {
+        let faults = |stats: &Stats| stats.count("faults.fetch");
+        let median = |mut all: Vec<u64>| {
+            all.sort_unstable();
+            all[all.len() / 2]
+        };
+        // Two threads go through memory, in another order each time: now and then a run has few faults less.
+        let mut tapes = tempfile::tempdir().unwrap();
+        let first_faults: Vec<u64> = (0..3)
+            .map(|_| {
+                tapes = tempfile::tempdir().unwrap();
+                let (first, said) = walked(tapes.path(), store, mode, &[]);
+                assert!(said.is_empty(), "{said}");
+                let on_tape = ["tapes_recorded", "tapes_played", "pages_by_tape"].map(|key| first.count(key));
+                assert_eq!(on_tape, [1, 0, 0], "{}", first.0);
+                faults(&first)
+            })
+            .collect();
+        tape_of(tapes.path());
+        let later_faults: Vec<u64> = (0..7)
+            .map(|_| {
+                let (later, said) = walked(tapes.path(), store, mode, &[]);
+                assert!(said.is_empty(), "{said}");
+                assert_eq!(
+                    (later.count("tapes_recorded"), later.count("tapes_played")),
+                    (0, 1),
+                    "{}",
+                    later.0
+                );
+                let (came, used) = (later.count("pages_by_tape"), later.count("pages_by_tape_used"));
+                assert!(came > 5_000 && used > came / 2, "{store} {mode}: {}", later.0);
+                assert!(used <= came && came <= later.count("pages_fetched_ahead"), "{}", later.0);
+                faults(&later)
+            })
+            .collect();
+        let said = format!("{store} {mode}: {first_faults:?} {later_faults:?}");
+        assert!(5 * median(later_faults) < 4 * median(first_faults), "{said}");
+    }
 }
 
 #[test]

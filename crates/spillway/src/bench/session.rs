@@ -52,7 +52,7 @@ impl Results {
         }
     }
 
-    /// How it ends.
+    /// How a benchmark ends that has printed them, or tried.
     pub fn ended(self) -> ExitCode {
         printed(self.0.into_inner())
     }
