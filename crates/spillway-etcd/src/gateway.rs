@@ -13,7 +13,7 @@ use spillway_store::spec::{EtcdPool, EtcdSpeech};
 use spillway_tls::{ClientSide, TlsError};
 use thiserror::Error;
 
-use crate::secure;
+use crate::{secure, speech};
 
 /// How long one server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -290,7 +290,16 @@ impl Gateway {
             match self.ask_one(what, body) {
                 Ok((200, text)) => return serde_json::from_str(&text).map_err(|error| self.odd(error)),
                 Ok((status, text)) => return Err(self.refusal(status, &text)),
-                Err(error) => failures.push(format!("{}: {error}", self.servers[self.last])),
+                Err(error) => {
+                    let server = &self.servers[self.last];
+                    let wrong_speech = (self.scheme == "http")
+                        .then(|| speech::after(&error, server, CONNECT_PATIENCE))
+                        .flatten();
+                    failures.push(match wrong_speech {
+                        Some(reason) => format!("{server}: {reason}"),
+                        None => format!("{server}: {error}"),
+                    });
+                }
             }
             self.last = (self.last + 1) % self.servers.len();
         }
@@ -310,6 +319,9 @@ impl Gateway {
         #[serde(default)]
         struct Said {
             error: String,
+        }
+        if let Some(reason) = speech::in_answer(text) {
+            return EtcdError::Away(format!("{}: {reason}", self.servers[self.last]));
         }
         match serde_json::from_str::<Said>(text) {
             Ok(Said { error }) if !error.is_empty() => {

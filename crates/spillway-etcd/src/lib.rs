@@ -17,6 +17,7 @@
 //! | [`run_registration`] | what a run registers |
 //! | [`registrar`] | the registration of a donor, kept up |
 //! | `secure` | TLS to etcd |
+//! | `speech` | whether an etcd that is asked without TLS speaks it |
 //! | `plain_name` | names that may be printed |
 
 pub mod directory;
@@ -25,6 +26,7 @@ mod plain_name;
 pub mod registrar;
 pub mod run_registration;
 mod secure;
+mod speech;
 mod watch;
 
 pub use directory::{EtcdDirectory, open};

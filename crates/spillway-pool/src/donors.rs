@@ -9,11 +9,12 @@
 //! what it still has, and who takes a place looks at the mark again after: so once the look finds nothing
 //! ([`crate::survey::left_on`]), nothing can come there any more.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::MAX_DONORS;
 use crate::new_donor::{DONOR_WORDS, NewDonor, SPILL_DOMAIN, TEXT_BYTES};
 use crate::placement::{Candidate, Chooser};
+use crate::shared::AtomicU64;
 use crate::table::{DONORS_AT, HEADER_WORDS, OWNERS_AT, SPILL_AT, Table};
 use crate::words::{Condition, DonorWord, Place};
 

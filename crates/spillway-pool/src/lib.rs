@@ -33,6 +33,8 @@
 pub mod around;
 pub mod bits;
 pub mod code;
+#[cfg(all(test, loom))]
+mod copies_loom;
 pub mod donors;
 pub mod gather;
 pub mod health;
@@ -43,6 +45,7 @@ pub mod placement;
 pub mod read;
 pub mod rebuild;
 pub mod round;
+mod shared;
 pub mod slabs;
 pub mod spill;
 pub mod survey;

@@ -2,6 +2,7 @@
 
 use crate::MAX_COPIES;
 use crate::bits::has;
+use crate::slabs::locate::{Refusal, refusal_of};
 use crate::table::{Snapshot, Table, Which};
 use crate::words::{Condition, Phase, Place};
 
@@ -61,6 +62,16 @@ pub fn choose(table: &Table<'_>, extent: u32, slot: u32, tried: u8, at_last: boo
 fn is_read_anyway(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
     use crate::words::Copy;
     table.planted("rebuilding-copy-read") && seen.state.copies[copy] != Copy::Absent
+}
+
+/// What the last resort makes of a page of an extent, of which the copies in `tried` (a bit each) gave
+/// nothing.
+#[must_use]
+pub fn refusal(table: &Table<'_>, extent: u32, tried: u8) -> Refusal {
+    let seen = table.snapshot(extent);
+    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+    let who = whole.filter_map(|copy| Some((copy, usize::from(seen.places[copy]?.donor))));
+    refusal_of(table, who, u32::from(tried))
 }
 
 /// Whether what was read there still counts: the copy is whole now too, and so was all the time. What is

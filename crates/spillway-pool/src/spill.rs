@@ -72,13 +72,14 @@ pub(crate) fn can_return(table: &Table<'_>, candidates: &[Candidate], lasting: &
         && candidates.iter().any(|donor| donor.is_well && donor.free > 0 && !has(donor.domain))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
     use crate::new_donor::NewDonor;
-    use crate::read::{Found, choose};
+    use crate::read::{Found, choose, refusal};
+    use crate::slabs::locate::Refusal;
     use crate::survey::{drop_surplus, place_for, survey};
     use crate::table::{Terms, words_of};
 
@@ -141,5 +142,19 @@ mod tests {
         assert_eq!(survey(&table, 100, 10).returns.len(), 1);
         assert!(drop_surplus(&table, 0).is_empty());
         assert_eq!(place_for(&table, &table.chooser(), 0, 3).map(|(_, place)| place.donor), Some(0));
+    }
+
+    #[test]
+    fn what_the_last_resort_refuses_is_waited_for_only_where_a_donor_may_come_back() {
+        let words = words([4, 4, 4]);
+        let table = Table::known(&words);
+        table.complain(0, table.donor(0), Condition::Down, 1);
+        assert_eq!(place(&table, 0), [1, 2]);
+        let refused = |tried: u8| refusal(&table, 0, tried);
+        assert_eq!([0b1111, 0].map(refused), [Refusal::ForGood, Refusal::None]);
+        table.complain(1, table.donor(1), Condition::Down, 1);
+        assert_eq!(refused(0b1111), Refusal::WhileAway, "the donor may come back with what it had");
+        table.begin_life(1, 1);
+        assert_eq!(refused(0b1111), Refusal::ForGood, "it comes back empty");
     }
 }

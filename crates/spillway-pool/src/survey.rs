@@ -374,7 +374,7 @@ impl Sweep {
 /// Bytes of an extent.
 pub const EXTENT_BYTES: u64 = EXTENT_SLOTS as u64 * SLOT_BYTES;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 

@@ -16,11 +16,12 @@
 //! 6. Only a copy that is rebuilding is written by the supervisor, and it is written by nobody else
 //!    ([`crate::rebuild`]).
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::bits::{BITS_WORDS, Bits};
 use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
+use crate::shared::AtomicU64;
 use crate::slabs::room::Coding;
 use crate::words::{Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};

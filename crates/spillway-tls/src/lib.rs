@@ -11,6 +11,7 @@
 //! | [`session`] | one connection: plain bytes to sealed ones and back |
 //! | [`sides`] | what a server and a client begin sessions with |
 //! | [`making`] | making certificates |
+//! | [`taking_back`] | taking them back: the authority's list of those that it has revoked |
 
 pub mod error;
 pub mod files;
@@ -19,6 +20,7 @@ pub mod making;
 mod revocation;
 pub mod session;
 pub mod sides;
+pub mod taking_back;
 
 pub use error::TlsError;
 pub use identity::ClientName;

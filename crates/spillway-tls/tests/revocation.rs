@@ -9,14 +9,16 @@ use rcgen::{
     CertificateParams, CertificateRevocationListParams, DnType, Issuer, KeyIdMethod, KeyPair,
     KeyUsagePurpose, RevocationReason, RevokedCertParams, SerialNumber,
 };
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use spillway_tls::files::{CA_CERTIFICATE, CA_KEY, CA_REVOCATIONS, CLIENT_CERTIFICATE, SERVER_CERTIFICATE};
 use spillway_tls::making::{Wish, make};
+use spillway_tls::taking_back::take_back;
 use spillway_tls::{ClientSide, ServerSide, Session, TlsError};
 use time::{Duration, OffsetDateTime};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
+use x509_parser::revocation_list::CertificateRevocationList;
 
 fn certificates() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -213,4 +215,107 @@ fn a_list_that_is_of_no_use_is_named_with_reason_and_remedy() {
     put(ours.path(), &(list(others.path(), &[], NOW) + &list(ours.path(), &[CLIENT_CERTIFICATE], NOW)));
     let (client, server) = sides(ours.path(), ours.path());
     assert!(said(&client, &server)[1].contains("was revoked"));
+}
+
+/// A further client's certificate of the same authority, in a directory of its own, with its own file.
+fn another_client(ours: &Path, name: &str) -> tempfile::TempDir {
+    let theirs = copy(ours);
+    let key = KeyPair::from_pem(&fs::read_to_string(ours.join(CA_KEY)).unwrap()).unwrap();
+    let authority = Issuer::from_ca_cert_der(&der(&ours.join(CA_CERTIFICATE)), key).unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
+    params.not_after = OffsetDateTime::now_utc() + Duration::days(1);
+    let own = KeyPair::generate().unwrap();
+    let made = params.signed_by(&own, &authority).unwrap();
+    fs::write(theirs.path().join(CLIENT_CERTIFICATE), made.pem()).unwrap();
+    fs::write(theirs.path().join("client-key.pem"), own.serialize_pem()).unwrap();
+    theirs
+}
+
+fn named(name: &str) -> Vec<String> {
+    vec![name.to_owned()]
+}
+
+#[test]
+fn who_is_taken_back_by_name_or_file_is_kept_out_and_others_are_not() {
+    let ours = certificates();
+    let (bob, eve) = (another_client(ours.path(), "bob"), another_client(ours.path(), "eve"));
+    let server = ServerSide::load(ours.path()).unwrap();
+    let [ada, bob_side, eve_side] = [ours.path(), bob.path(), eve.path()].map(|directory| {
+        assert!(!directory.join(CA_REVOCATIONS).exists());
+        ClientSide::load(directory).unwrap()
+    });
+    let listed = take_back(ours.path(), &named("ada"), 30).unwrap();
+    assert_eq!((listed.count, listed.number, &listed.file), (1, 1, &ours.path().join(CA_REVOCATIONS)));
+    assert!(said(&ada, &server)[1].contains("the client's certificate was revoked"));
+    assert_eq!([said(&bob_side, &server), said(&eve_side, &server)], [["", ""], ["", ""]]);
+    // Another beside it, by its file; and who is on it stays there, once.
+    let file = eve.path().join(CLIENT_CERTIFICATE).display().to_string();
+    let listed = take_back(ours.path(), &[file, "ada".to_owned()], 30).unwrap();
+    assert_eq!((listed.count, listed.number), (2, 2));
+    assert!(
+        said(&ada, &server)[1].contains("was revoked") && said(&eve_side, &server)[1].contains("was revoked")
+    );
+    assert_eq!(said(&bob_side, &server), ["", ""]);
+    // The server's own, by the name that it is for.
+    assert_eq!(take_back(ours.path(), &named("donor.lab"), 30).unwrap().count, 3);
+    let wary = ClientSide::load(ours.path()).unwrap();
+    assert!(said(&wary, &server)[0].contains("the server's certificate was revoked"));
+}
+
+#[test]
+fn a_list_that_has_expired_is_renewed_with_all_that_was_on_it() {
+    let (ours, others) = (certificates(), certificates());
+    let bob = another_client(ours.path(), "bob");
+    let expired = list(ours.path(), &[CLIENT_CERTIFICATE], (-9 * HOUR, -HOUR));
+    let of_another = list(others.path(), &[], NOW);
+    put(ours.path(), &(of_another.clone() + &expired));
+    assert!(ServerSide::load(ours.path()).unwrap_err().to_string().contains("expired on"));
+    let listed = take_back(ours.path(), &[], 30).unwrap();
+    assert_eq!((listed.count, listed.number), (1, 8), "the one before was number 7");
+    let server = ServerSide::load(ours.path()).unwrap();
+    let [ada, bob] = [ours.path(), bob.path()].map(|directory| ClientSide::load(directory).unwrap());
+    assert!(said(&ada, &server)[1].contains("was revoked"));
+    assert_eq!(said(&bob, &server), ["", ""]);
+    // The other authority's list is there still, as it was, and why and since when somebody is on ours.
+    let text = fs::read_to_string(ours.path().join(CA_REVOCATIONS)).unwrap();
+    assert_eq!(text.matches("BEGIN X509 CRL").count(), 2);
+    assert!(text.starts_with(of_another.trim_end()), "{text}");
+    let ours_list = text.rsplit_once("-----BEGIN").unwrap().1;
+    let der =
+        CertificateRevocationListDer::from_pem_slice(format!("-----BEGIN{ours_list}").as_bytes()).unwrap();
+    let (_, parsed) = CertificateRevocationList::from_der(&der).unwrap();
+    let revoked = parsed.iter_revoked_certificates().next().unwrap();
+    assert_eq!(revoked.reason_code().unwrap().1.0, 1);
+    assert!(revoked.revocation_date.to_datetime() < OffsetDateTime::now_utc() - Duration::minutes(30));
+}
+
+#[test]
+fn who_cannot_be_taken_back_is_named_with_the_reason() {
+    let (ours, others) = (certificates(), certificates());
+    let stranger = others.path().join(CLIENT_CERTIFICATE).display().to_string();
+    let own = ours.path().join(CA_CERTIFICATE).display().to_string();
+    let key = ours.path().join(CA_KEY).display().to_string();
+    let refused = |which: &str| take_back(ours.path(), &named(which), 30).unwrap_err().to_string();
+    assert!(refused("bob").contains("no certificate of the CA's in it is for 'bob': name"));
+    assert!(refused(&stranger).contains("its certificate was not made by CN=Spillway authority"));
+    assert!(refused(&own).contains("was not made by"), "the CA's own");
+    assert!(refused(&key).contains("it holds no certificate"));
+    // Of two for one name it is not known which.
+    let second = another_client(ours.path(), "ada");
+    fs::copy(second.path().join(CLIENT_CERTIFICATE), ours.path().join("second.pem")).unwrap();
+    assert!(refused("ada").contains("2 certificates in it are for 'ada'"));
+    assert!(!ours.path().join(CA_REVOCATIONS).exists());
+    // A list that somebody else has made is not gone on with.
+    let forged = copy(ours.path());
+    fs::copy(others.path().join(CA_KEY), forged.path().join(CA_KEY)).unwrap();
+    put(ours.path(), &list(forged.path(), &[], NOW));
+    assert!(refused("donor.lab").contains("was not signed by CN=Spillway authority"));
+    let text = take_back(forged.path(), &[], 30).unwrap_err().to_string();
+    assert!(text.contains("ca-key.pem is not its key"), "{text}");
+    fs::remove_file(ours.path().join(CA_KEY)).unwrap();
+    assert!(refused("donor.lab").contains("only who has the CA's key"));
 }

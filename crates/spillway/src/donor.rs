@@ -1,12 +1,13 @@
 //! `spillway donor`: lends this machine's idle memory.
 
+mod certificates;
 mod registering;
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -25,7 +26,6 @@ use spillway_snapshot::snapshot::Body;
 use spillway_store::StoreSpec;
 use spillway_store::spec::EtcdPool;
 use spillway_tls::ServerSide;
-use spillway_tls::making::{self, Wish};
 
 use self::registering::Wishes;
 use crate::columns::for_terminal;
@@ -164,7 +164,7 @@ enum DonorCommand {
         uri: StoreSpec,
     },
     /// Make certificates: a CA of your own, a donor's and a client's, each with its key
-    #[command(after_help = CERTIFICATES)]
+    #[command(after_help = certificates::MAKE)]
     Certificates {
         /// Directory to make them in
         #[arg(value_name = "DIR")]
@@ -180,15 +180,22 @@ enum DonorCommand {
               value_parser = clap::value_parser!(u16).range(1..))]
         days: u16,
     },
+    /// Take certificates back: make the CA's list of those that it has revoked, ca-crl.pem, or renew it
+    #[command(after_help = certificates::REVOKE)]
+    Revoke {
+        /// Directory with the CA's certificate and key, where the list is made
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+        /// Whose, if a certificate for that name is in the directory, or the certificate's file; none to
+        /// renew the list
+        #[arg(value_name = "NAME|FILE")]
+        certificate: Vec<String>,
+        /// Days that the list holds: once it has expired nobody is let in
+        #[arg(long, value_name = "DAYS", default_value_t = 1825,
+              value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+    },
 }
-
-const CERTIFICATES: &str = "\
-Example:
-  spillway donor certificates certificates --host donor.lab --host 10.0.0.2
-
-Copy ca-cert.pem, server-cert.pem and server-key.pem to the donor, and
-ca-cert.pem, client-cert.pem and client-key.pem to the client. Keep ca-key.pem
-for yourself: whoever has it can make certificates that both take.";
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let advice = "write ADDR:PORT, such as 127.0.0.1:10809";
@@ -247,7 +254,10 @@ pub fn run(args: DonorArgs) -> ExitCode {
         }
         Some(DonorCommand::Status { json }) => status(*json),
         Some(DonorCommand::Certificates { directory, host, client, days }) => {
-            certificates(directory, host, client, *days)
+            certificates::make(directory, host, client, *days)
+        }
+        Some(DonorCommand::Revoke { directory, certificate, days }) => {
+            certificates::revoke(directory, certificate, *days)
         }
         None => return lend(&args),
     };
@@ -321,15 +331,6 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     );
     print(args.json, &text, &Ended { connections, failed_connections, refused_connections, stored_bytes });
     Ok(())
-}
-
-/// Makes certificates, and says which.
-fn certificates(directory: &Path, hosts: &[String], client: &str, days: u16) -> Result<(), String> {
-    let wish =
-        Wish { hosts: hosts.to_vec(), client: client.to_owned(), from_days: 0, until_days: i64::from(days) };
-    let made = making::make(directory, &wish).map_err(|error| error.to_string())?;
-    let lines: String = made.iter().map(|file| format!("{}\n", file.display())).collect();
-    report(&lines).map_err(|reason| format!("donor certificates: {reason}"))
 }
 
 /// Prints what was asked for.

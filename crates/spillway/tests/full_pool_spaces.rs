@@ -12,7 +12,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use space_common::harm::Harm;
-use space_common::story::{CODED, COPIED, TWICE, seed, shuffled, tell};
+use space_common::story::{
+    CODED, CODED_SPILLING, COPIED, OF_SPILLING, TWICE, TWICE_SPILLING, seed, shuffled, tell,
+};
 use space_common::work::Kind;
 use space_common::world::Plan;
 
@@ -28,13 +30,17 @@ fn length() -> Duration {
 fn programs_survive_what_befalls_their_donors_for_an_hour() {
     let (begun, length, first) = (Instant::now(), length(), seed());
     for (round, seed) in (first..).enumerate() {
-        let pool = [CODED, COPIED, CODED, TWICE][round % 4];
+        let pools = [CODED, COPIED, CODED_SPILLING, CODED, TWICE, TWICE_SPILLING, CODED];
+        let pool = pools[round % pools.len()];
         let work = [Kind::Writer, Kind::Redis, Kind::Sort][round % 3];
         // Half of the rounds by TLS, whatever else they are.
         let plan = Plan { work, is_by_tls: round / 2 % 2 == 0, ..pool };
         let mut harms = shuffled(seed);
         harms.insert(3, Harm::Death);
         harms.insert(0, Harm::Death);
+        if plan.spills {
+            harms.extend(OF_SPILLING);
+        }
         tell(plan, &harms, seed);
         eprintln!("round {round} after {} s", begun.elapsed().as_secs());
         if begun.elapsed() >= length {

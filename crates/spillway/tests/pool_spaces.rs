@@ -1,7 +1,8 @@
 //! Eight donors in network namespaces of their own and a real etcd, while any two of the donors are killed at
 //! once, one is replaced, stopped, late, forgetful, behind a link that loses packets or is cut one way, etcd
-//! restarts or forgets, and strangers knock: a program that checks every byte finds all right. The same for
-//! an hour, with further programs, is full_pool_spaces.rs.
+//! restarts or forgets, and strangers knock; and, where there is a last resort, all donors die, or its disk
+//! is full: a program that checks every byte finds all right. The same for an hour, with further programs, is
+//! full_pool_spaces.rs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;
@@ -13,9 +14,9 @@ mod support;
 use std::sync::LazyLock;
 
 use space_common::harm::Harm;
-use space_common::story::{CODED, COPIED, seed, shuffled, tell};
+use space_common::story::{CODED, CODED_SPILLING, COPIED, OF_SPILLING, seed, shuffled, tell};
 
-/// Of both tests, which share the harms of a seed.
+/// Of all tests; two of them share the harms of a seed.
 static SEED_OF_ALL: LazyLock<u64> = LazyLock::new(seed);
 
 #[test]
@@ -28,4 +29,9 @@ fn a_program_on_copies_survives_what_befalls_its_donors() {
 fn a_program_on_coded_pages_survives_what_befalls_its_donors() {
     let harms = [&[Harm::Death], &shuffled(*SEED_OF_ALL)[3..]].concat();
     tell(CODED, &harms, *SEED_OF_ALL);
+}
+
+#[test]
+fn a_program_on_coded_pages_with_a_last_resort_survives_all_of_its_donors() {
+    tell(CODED_SPILLING, &OF_SPILLING, *SEED_OF_ALL);
 }

@@ -9,16 +9,16 @@ mod support;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fault_common::disks::SmallDisk;
-use fault_common::{Hold, Scene};
+use fault_common::disks::{FailingDevice, SmallDisk};
+use fault_common::{BY_SIGBUS, Catch, Hold, SOON, Scene};
 use pool_common::{Donors, donor, pool_command, refused, says};
 use rustix::process::Signal;
 use serde_json::Value;
 use support::MIB;
-use support::child::{PATIENCE, free_port, until};
+use support::child::{PATIENCE, Running, free_port, until};
 use support::tools::c_program;
 
 const PAGE_BYTES: usize = 4096;
@@ -32,7 +32,11 @@ fn run_of(hold: &Hold) -> i32 {
 
 /// What `status` says of the last resort of a run.
 fn spill_row(scene: &Scene, hold: &Hold) -> Value {
-    let run = run_of(hold);
+    spill_row_of(scene, run_of(hold))
+}
+
+/// The same by the number of the process `spillway run`.
+fn spill_row_of(scene: &Scene, run: i32) -> Value {
     let output =
         Command::new(scene.spillway()).args(["status", &run.to_string(), "--json"]).output().unwrap();
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -44,6 +48,14 @@ fn spill_row(scene: &Scene, hold: &Hold) -> Value {
         .collect();
     let [row] = rows[..] else { panic!("not one last resort: {seen}") };
     row.clone()
+}
+
+/// Fills a disk with a file; where that is.
+fn fill_up(disk: &SmallDisk) -> PathBuf {
+    let ballast = disk.path().join("ballast");
+    let mut filling = File::create(&ballast).unwrap();
+    while filling.write_all(&[1; PAGE_BYTES]).is_ok() {}
+    ballast
 }
 
 fn spill(place: &Path, size: &str) -> String {
@@ -209,14 +221,11 @@ fn a_last_resort_on_a_disk_that_fills_up_says_so_and_is_used_again() {
     let uri = donors.uri(&format!("?{}", spill(&disk.path().join("far"), "40M")));
     let mut hold = Hold::start(&scene, 24, &[uri]);
     hold.goes_on(1);
-    let ballast = disk.path().join("ballast");
-    let mut filling = File::create(&ballast).unwrap();
-    while filling.write_all(&[1; PAGE_BYTES]).is_ok() {}
+    let ballast = fill_up(&disk);
     donors.kill(0);
     says(&hold.running, "takes no page more (its file system is full)");
     says(&hold.running, "stay on fewer than 2 donors");
     hold.goes_on(1);
-    drop(filling);
     fs::remove_file(&ballast).unwrap();
     says(&hold.running, "takes pages again");
     says(&hold.running, "all pages are on 2 donors, or in the last resort, again");
@@ -224,6 +233,104 @@ fn a_last_resort_on_a_disk_that_fills_up_says_so_and_is_used_again() {
     hold.goes_on(2);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+/// Of a disk that fails exactly what it alone had is lost, and the line says so at once: to wait for each
+/// page as for a donor, 10 s, would take hours.
+#[test]
+fn exactly_the_pages_that_a_failing_last_resort_alone_has_give_sigbus() {
+    for (query, donors) in
+        [("copies=2", Donors::start(2, "16M")), ("data=4&parity=2", Donors::start(6, "12M"))]
+    {
+        let (scene, device) = (Scene::new(), FailingDevice::attach(128));
+        let uri = donors.uri(&format!("?{query}&{}", spill(Path::new(device.path()), "120M")));
+        // What leaves once the disk takes nothing any more has another place.
+        let catch = Catch::start_with(&scene, &["--store", "ram:"], 72, &uri);
+        let spilled_bytes = spill_row_of(&scene, catch.run())["used_bytes"].as_u64().unwrap();
+        catch.while_stopped(|| device.fail());
+        let caught = catch.looks();
+        assert_eq!(caught.right + caught.lost, 72 << 8, "{query}: {caught:?}");
+        // What donors have is right, and so is what is local.
+        let most_lost = spilled_bytes / PAGE_BYTES as u64;
+        assert!(caught.lost > 1_000 && caught.lost <= most_lost, "{query}: {spilled_bytes}: {caught:?}");
+        assert!(caught.right > 2 * (8 << 8), "{query}: {caught:?}");
+        let line = format!("its last resort, file:{}, does not give it (", device.path());
+        assert!(caught.complaint.contains(&line), "{query}: {caught:?}");
+        assert!(caught.complaint.contains("nput/output error"), "{query}: {caught:?}");
+    }
+}
+
+/// The only whole copy of each page is on the disk: its donors have died one after the other.
+#[test]
+fn a_last_resort_that_fails_after_all_donors_of_a_code_have_died_ends_the_program_with_its_name() {
+    let (mut donors, scene, device) = (Donors::start(4, "64M"), Scene::new(), FailingDevice::attach(80));
+    let uri = donors.uri(&format!("?data=2&parity=2&{}", spill(Path::new(device.path()), "64M")));
+    let mut hold = Hold::start(&scene, 24, &[uri]);
+    hold.goes_on(1);
+    for (round, dead) in [[0, 1], [2, 3]].into_iter().enumerate() {
+        dead.into_iter().for_each(|number| donors.kill(number));
+        until(PATIENCE, &format!("all pages to be whole: {}", hold.running.complaint()), || {
+            let said = hold.running.complaint();
+            (said.matches("or are in the last resort, again").count() > round).then_some(())
+        });
+    }
+    hold.goes_on(2);
+    hold.while_stopped(|| device.fail());
+    let finished = hold.running.finish(SOON);
+    let complaint = finished.complaint();
+    assert_eq!(finished.code(), BY_SIGBUS, "{complaint}");
+    assert!(!finished.text().contains("whole"), "{}", finished.text());
+    let lines: Vec<&str> = complaint.lines().filter(|line| line.contains("SIGBUS")).collect();
+    let [line] = lines[..] else { panic!("not one line: {complaint}") };
+    let last = format!("its last resort, file:{}, does not give it (", device.path());
+    assert!(line.contains(&last) && line.contains("nput/output error"), "{line}");
+    assert!(line.contains("check that disk"), "{line}");
+}
+
+#[test]
+fn a_last_resort_of_coded_pages_whose_disk_fills_up_says_so_and_is_used_again() {
+    let (mut donors, scene, disk) = (Donors::start(6, "64M"), Scene::new(), SmallDisk::tmpfs(64));
+    let uri = donors.uri(&format!("?data=4&parity=2&reconnect=1&{}", spill(&disk.path().join("far"), "56M")));
+    let mut hold = Hold::start(&scene, 24, &[uri]);
+    hold.goes_on(1);
+    let ballast = fill_up(&disk);
+    [0, 1].into_iter().for_each(|number| donors.kill(number));
+    says(&hold.running, "takes no page more (its file system is full)");
+    says(&hold.running, "stay with fewer than 6 parts");
+    hold.goes_on(2);
+    fs::remove_file(&ballast).unwrap();
+    says(&hold.running, "takes pages again");
+    says(&hold.running, "or are in the last resort, again");
+    // Four parts of each row are left without these: two of them in the file.
+    [2, 3].into_iter().for_each(|number| donors.kill(number));
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+/// The file may grow to 96 MiB, and its disk is full: the program ends where it needs memory that nobody has
+/// room for, and the line says so. What it had written was right until then.
+#[test]
+fn where_the_disk_of_the_last_resort_is_full_a_program_that_needs_more_ends_with_a_line() {
+    for query in ["copies=2", "data=4&parity=2"] {
+        let (donors, scene, disk) = (Donors::start(6, "12M"), Scene::new(), SmallDisk::tmpfs(100));
+        let uri = donors.uri(&format!("?{query}&{}", spill(&disk.path().join("far"), "96M")));
+        let (reader, mut tell) = std::io::pipe().unwrap();
+        // It begins once the disk is full.
+        let mut command = scene.run("8M", &[&uri], "/bin/sh");
+        command.args(["-c", r#"echo begins; read line; exec "$0" "$1""#]);
+        let mut running = Running::start_with(command.arg(c_program("fault_hold")).arg("120"), reader);
+        running.expect("begins");
+        let _ballast = fill_up(&disk);
+        tell.write_all(b"go\n").unwrap();
+        let finished = running.finish(PATIENCE);
+        let complaint = finished.complaint();
+        assert_eq!(finished.code(), BY_SIGBUS, "{query}: {} {complaint}", finished.text());
+        assert!(complaint.lines().all(|line| line.starts_with("spillway: ")), "{query}: {complaint}");
+        let lines: Vec<&str> = complaint.lines().filter(|line| line.contains("SIGBUS")).collect();
+        let [line] = lines[..] else { panic!("{query}: not one line: {complaint}") };
+        assert!(line.contains("is full"), "{query}: {line}");
+    }
 }
 
 #[test]

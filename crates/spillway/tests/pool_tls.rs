@@ -86,7 +86,13 @@ fn an_etcd_that_is_not_to_be_believed_is_refused_in_one_line() {
     std::fs::copy(format!("{ours}/ca-cert.pem"), format!("{theirs}/ca-cert.pem")).unwrap();
     refused(&store(&theirs), &["etcd does not answer", "does not take this client's certificate"]);
     let plainly = pool.replace("etcds:", "etcd:");
-    refused(&format!("pool:{plainly}?tls-certificates={ours}"), &["etcd does not answer"]);
+    refused(
+        &format!("pool:{plainly}?tls-certificates={ours}"),
+        &["etcd does not answer", "takes nothing but TLS", "etcds://", "etcd-certificates=DIR"],
+    );
+    let asked = pool_command(&scene, &["status", &plainly]);
+    assert_eq!((asked.code(), asked.complaint().lines().count()), (1, 1), "{}", asked.complaint());
+    assert!(asked.complaint().contains("write etcds:// in place of etcd://"), "{}", asked.complaint());
     refused(&format!("pool:{pool}"), &["etcds: speaks TLS", "tls-certificates=DIR", "etcd-certificates=DIR"]);
     refused(&store("/nonexistent"), &["etcd's certificates", "/nonexistent/ca-cert.pem"]);
     // Its certificate is for its address, and for no name.

@@ -260,6 +260,75 @@ fn a_client_whose_certificate_is_revoked_is_turned_away_by_a_donor_that_runs() {
     hold.ends_whole();
 }
 
+/// Another client's certificate of the same CA, and what it needs beside that, in a directory of its own.
+fn another_client(certificates: &Certificates, name: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let own = |name: &str| directory.path().join(name).display().to_string();
+    let of_ca = |name: &str| certificates.path().join(name).display().to_string();
+    fs::copy(of_ca("ca-cert.pem"), own("ca-cert.pem")).unwrap();
+    fs::write(own("a.cnf"), "[req]\ndistinguished_name=name\n[name]\n").unwrap();
+    let (config, certificate, key) = (own("a.cnf"), own("client-cert.pem"), own("client-key.pem"));
+    let (authority, authority_key) = (of_ca("ca-cert.pem"), of_ca("ca-key.pem"));
+    let subject = format!("/CN={name}");
+    let made = ["req", "-x509", "-config", &config, "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let files =
+        ["-nodes", "-keyout", &key, "-out", &certificate, "-CA", &authority, "-CAkey", &authority_key];
+    let extensions = ["basicConstraints=critical,CA:FALSE", "extendedKeyUsage=clientAuth"];
+    let what = ["-days", "2", "-subj", &subject, "-addext", extensions[0], "-addext", extensions[1]];
+    tool("openssl", "openssl", &[&made[..], &files, &what].concat());
+    directory
+}
+
+#[test]
+fn a_client_that_is_taken_back_by_the_command_is_turned_away_and_others_are_not() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("64M", &[]);
+    let client = |directory: &Path| {
+        certificates
+            .uri(&address(&donor), "&size=16M")
+            .replace(&certificates.text(), &directory.display().to_string())
+    };
+    let (bob, eve) = (another_client(&certificates, "bob"), another_client(&certificates, "eve"));
+    let own = tempfile::tempdir().unwrap();
+    for name in ["ca-cert.pem", "client-cert.pem", "client-key.pem"] {
+        fs::copy(certificates.path().join(name), own.path().join(name)).unwrap();
+    }
+    let (ada, bob, file_of_eve) =
+        (client(own.path()), client(bob.path()), eve.path().join("client-cert.pem"));
+    let eve = client(eve.path());
+    let mut hold = Hold::start(&scene, 12, &[&bob]);
+    for uri in [&ada, &eve] {
+        Hold::start(&scene, 12, &[uri]).ends_whole();
+    }
+    let revoke =
+        |which: &[&str]| command(&[&["revoke", &certificates.text()], which].concat()).output().unwrap();
+    let said = |which: &[&str]| {
+        let output = revoke(which);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let line = said(&["ada", "--days", "3"]);
+    assert!(
+        line.contains("ca-crl.pem: 1 certificate is revoked; list 1 of this CA, good for 3 days"),
+        "{line}"
+    );
+    assert!(refused(&scene, &ada).contains("does not take this client's certificate (it was revoked)"));
+    Hold::start(&scene, 12, &[&eve]).ends_whole();
+    // Renewed with all that was on it, and with one more.
+    assert!(said(&[]).contains("1 certificate is revoked; list 2"));
+    assert!(said(&[file_of_eve.to_str().unwrap()]).contains("2 certificates are revoked; list 3"));
+    for uri in [&ada, &eve] {
+        assert!(refused(&scene, uri).contains("(it was revoked)"));
+    }
+    hold.goes_on(1);
+    hold.ends_whole();
+    Hold::start(&scene, 12, &[&bob]).ends_whole();
+    let output = revoke(&["nobody"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    assert!(text.contains("no certificate of the CA's in it is for 'nobody'"), "{text}");
+}
+
 #[test]
 fn neither_donor_nor_run_starts_with_a_list_of_revoked_certificates_that_is_of_no_use() {
     let (certificates, scene) = (Certificates::make(), Scene::new());

@@ -67,7 +67,16 @@ impl<'a> Bench<'a> {
 
     /// So many donors, with further options.
     pub(super) fn more_donors(&self, count: usize, options: &[&str]) -> Result<Vec<PoolDonor>, BenchError> {
-        let bytes = self.extent.memory_bytes * 2;
+        self.donors_of(count, self.extent.memory_bytes * 2, options)
+    }
+
+    /// The same, each with so much memory.
+    pub(super) fn donors_of(
+        &self,
+        count: usize,
+        bytes: u64,
+        options: &[&str],
+    ) -> Result<Vec<PoolDonor>, BenchError> {
         (0..count)
             .map(|number| PoolDonor::start(self.on_access.spillway, number, bytes, options, self.interrupted))
             .collect()

@@ -1,5 +1,6 @@
 //! Pools beside one plain NBD donor, and what happens when donors of theirs die: three donors with two copies
-//! of each page ([`copies`]), and six with coded pages ([`coded`]).
+//! of each page ([`copies`]), and six with coded pages ([`coded`]); and both where donors have little
+//! room and most pages go to the last resort ([`spilling`]).
 
 mod alike;
 mod bench;
@@ -10,6 +11,7 @@ mod growth;
 pub mod reads;
 mod row;
 mod site;
+mod spilling;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -31,7 +33,8 @@ pub struct PoolReport {
     pub memory_bytes: u64,
     /// Donors of the pool with copies; each page is on two of them.
     pub donors: usize,
-    /// What was measured, and what it should be. What has "4+2" in its name is of coded pages.
+    /// What was measured, and what it should be, if anybody has said. What has "4+2" in its name is of coded
+    /// pages.
     pub rows: Vec<Row>,
 }
 
@@ -58,6 +61,7 @@ pub fn measure(
         coded::repair_under_load,
         coded::space,
         coded::cost,
+        spilling::healthy,
     ] {
         let part = part(&mut bench)?;
         part.iter().for_each(&mut *progress);

@@ -9,21 +9,25 @@ pub struct Row {
     pub name: String,
     /// What was measured, in the unit that the name says.
     pub value: f64,
-    /// What it should be at most or at least, by the name.
-    pub aim: f64,
-    /// Whether the value reaches its aim.
-    pub met: bool,
+    /// What it should be at most or at least, by the name; `None` where nobody has said.
+    pub aim: Option<f64>,
+    /// Whether the value reaches its aim, if it has one.
+    pub met: Option<bool>,
 }
 
 impl Row {
     pub(super) fn at_most(name: impl Into<String>, value: f64, aim: f64) -> Self {
         let name = name.into();
-        Self { name, value, aim, met: value <= aim }
+        Self { name, value, aim: Some(aim), met: Some(value <= aim) }
     }
 
     pub(super) fn at_least(name: impl Into<String>, value: f64, aim: f64) -> Self {
         let name = name.into();
-        Self { name, value, aim, met: value >= aim }
+        Self { name, value, aim: Some(aim), met: Some(value >= aim) }
+    }
+
+    pub(super) fn without_aim(name: impl Into<String>, value: f64) -> Self {
+        Self { name: name.into(), value, aim: None, met: None }
     }
 }
 

@@ -92,6 +92,12 @@ pub(super) struct Space {
     pub donors_pages: u64,
 }
 
+/// A number of all stores whose names begin so.
+fn sum(stores: &[serde_json::Value], scheme: &str, of: &str) -> u64 {
+    let own = stores.iter().filter(|store| store["uri"].as_str().is_some_and(|uri| uri.starts_with(scheme)));
+    own.filter_map(|store| store[of].as_u64()).sum()
+}
+
 /// A program under `spillway run` that reads when it is told to.
 pub(super) struct Reader<'a> {
     spillway: PathBuf,
@@ -183,22 +189,31 @@ impl<'a> Reader<'a> {
         self.end()
     }
 
-    /// What it has in the pool, as its status tells.
-    pub fn space(&self) -> Result<Space, BenchError> {
+    /// What its status tells of its stores.
+    fn stores(&self) -> Result<Vec<serde_json::Value>, BenchError> {
         let mut command = Command::new(&self.spillway);
         command.args(["status", &self.child.0.id().to_string(), "--json"]).stdin(Stdio::null());
         let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
         let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let stores = seen.pointer("/alive/0/run/stores").and_then(serde_json::Value::as_array);
-        let sum = |scheme: &str, of: &str| -> u64 {
-            let all = stores.into_iter().flatten();
-            let own = all.filter(|store| store["uri"].as_str().is_some_and(|uri| uri.starts_with(scheme)));
-            own.filter_map(|store| store[of].as_u64()).sum()
-        };
+        Ok(stores.cloned().unwrap_or_default())
+    }
+
+    /// Bytes that the pool has in its last resort.
+    pub fn spilled_bytes(&self) -> Result<u64, BenchError> {
+        match sum(&self.stores()?, "spill:", "used_bytes") {
+            0 => Err(self.failed("its status tells of nothing in the last resort")),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// What it has in the pool, as its status tells.
+    pub fn space(&self) -> Result<Space, BenchError> {
+        let stores = self.stores()?;
         let space = Space {
-            stored_bytes: sum("pool:", "used_bytes"),
-            written_pages: sum("pool:", "written_pages"),
-            donors_pages: sum("donor:", "written_pages"),
+            stored_bytes: sum(&stores, "pool:", "used_bytes"),
+            written_pages: sum(&stores, "pool:", "written_pages"),
+            donors_pages: sum(&stores, "donor:", "written_pages"),
         };
         if space.stored_bytes > 0 { Ok(space) } else { Err(self.failed("its status tells of no pool")) }
     }

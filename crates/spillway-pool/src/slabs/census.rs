@@ -344,7 +344,7 @@ pub fn slots_in(table: &Table<'_>, slots: std::ops::Range<u32>, slab: u32, gener
     slots.filter(is_there).collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 

@@ -128,6 +128,49 @@ pub fn still_counts(table: &Table<'_>, slot: u32, reading: &Reading) -> bool {
     is_there && reading.parts().all(|(_, place)| table.is_current(place))
 }
 
+/// What the last resort, which is never away, makes of a page that it did not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It was not asked.
+    None,
+    /// It has given nothing, and a donor that is away may give the page once it is back.
+    WhileAway,
+    /// It has given nothing, and no donor is away: waiting does not help.
+    ForGood,
+}
+
+/// What the last resort makes of a slot's page, of which the parts in `tried` (a bit each) gave nothing.
+#[must_use]
+pub fn refusal(table: &Table<'_>, slot: u32, tried: u16) -> Refusal {
+    let Some(seat) = table.seat(slot).filter(|seat| seat.slab < table.slabs()) else { return Refusal::None };
+    let seen = table.see_slab(seat.slab);
+    if seen.word.generation != seat.generation {
+        return Refusal::None;
+    }
+    let places = seen.places.iter().enumerate().filter_map(|(part, place)| Some((part, (*place)?)));
+    let current = places.filter(|(_, place)| table.is_current(*place));
+    refusal_of(table, current.map(|(part, place)| (part, usize::from(place.donor))), u32::from(tried))
+}
+
+/// The same of what has a page: its numbers, and its donors.
+pub(crate) fn refusal_of(
+    table: &Table<'_>,
+    who: impl Iterator<Item = (usize, usize)>,
+    tried: u32,
+) -> Refusal {
+    let (mut is_asked, mut is_away) = (false, false);
+    for (number, donor) in who {
+        let is_spill = table.is_spill(donor);
+        is_asked |= is_spill && tried >> number & 1 == 1;
+        is_away |= !is_spill && table.donor(donor).condition != Condition::Up;
+    }
+    match (is_asked, is_away) {
+        (false, _) => Refusal::None,
+        (true, true) => Refusal::WhileAway,
+        (true, false) => Refusal::ForGood,
+    }
+}
+
 /// The donors that have, or had, parts of a slot's slab: for a message about it. Those that are of no use now
 /// come alone, where there are any.
 #[must_use]

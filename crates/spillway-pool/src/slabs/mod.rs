@@ -45,5 +45,7 @@ pub mod make;
 pub mod reclaim;
 pub mod room;
 pub mod slab;
+#[cfg(all(test, loom))]
+mod slabs_loom;
 pub mod spilled;
 pub mod words;

@@ -1,8 +1,9 @@
 //! The slabs in the table: their words, where their parts lie, and which slot's page is where.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::EXTENT_SLOTS;
+use crate::shared::AtomicU64;
 use crate::slabs::room::{Coding, MAX_PARTS, STREAMS, slab_words};
 use crate::slabs::words::{LATE, Seat, SlabPhase, SlabWord, unpack_stream};
 use crate::table::{HEADER_WORDS, OWNERS_AT, Table};

@@ -20,7 +20,7 @@ impl Table<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 
@@ -28,6 +28,7 @@ mod tests {
     use crate::new_donor::{NewDonor, SPILL_DOMAIN};
     use crate::slabs::append::{Append, Item, Outcome, Step};
     use crate::slabs::census::{Census, Findings, Reason, judge};
+    use crate::slabs::locate::{Refusal, refusal};
     use crate::slabs::make::is_spill_full;
     use crate::slabs::room::{Coding, MOVED_STREAM};
     use crate::table::{Terms, words_of};
@@ -158,5 +159,24 @@ mod tests {
         table.set_leaving(0, true);
         let tasks = found(&table).tasks;
         assert_eq!(tasks.iter().map(|task| task.reason).collect::<Vec<_>>(), [Reason::Endangered]);
+    }
+
+    #[test]
+    fn what_the_last_resort_refuses_is_waited_for_only_where_a_donor_may_come_back() {
+        let words = words(8, 16);
+        let table = Table::known(&words);
+        (1..SPILL).for_each(|donor| go_down(&table, donor));
+        assert_eq!(fill(&table, 0, 0), Outcome::Stored { pages: 4 });
+        assert_eq!(parts(&table, 0), (1, 2));
+        let (all, none) = (0b1111, 0);
+        let refused = |tried: u16| refusal(&table, 0, tried);
+        assert_eq!([all, none].map(refused), [Refusal::ForGood, Refusal::None]);
+        let of_donor = table.see_slab(table.seat(0).unwrap().slab).places;
+        let own = of_donor.iter().position(|place| place.is_some_and(|place| place.donor == 0)).unwrap();
+        assert_eq!(refused(1 << own), Refusal::None, "the last resort was not asked");
+        go_down(&table, 0);
+        assert_eq!(refused(all), Refusal::WhileAway, "the donor may come back with what it had");
+        table.begin_life(0, 1);
+        assert_eq!(refused(all), Refusal::ForGood, "it comes back empty");
     }
 }

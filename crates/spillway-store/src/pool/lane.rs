@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillway_pool::read::{Choice, Found, choose};
+use spillway_pool::read::{Choice, Found, choose, refusal};
+use spillway_pool::slabs::locate::Refusal;
 
 use super::donor_lanes::{DonorLanes, slot_at};
 use super::part::{Came, extent_of, turn_of};
@@ -102,9 +103,15 @@ impl PoolLane {
             let now = now_ms();
             waiting.retain(|page| {
                 let extent = extent_of(batch[page.index].slot);
+                let refusal = refusal(&self.lanes.shared.table(), extent, page.tried);
+                // Once tried anew it is known: a file of this machine is waited for by nobody.
+                if at_last && refusal == Refusal::ForGood {
+                    batch[page.index].outcome = Err(self.lanes.shared.refused_by_resort());
+                    return false;
+                }
                 let is_over = now >= self.lanes.shared.waits_until_ms(extent, since_ms);
                 if is_over {
-                    batch[page.index].outcome = Err(self.lanes.shared.out_of_reach(extent));
+                    batch[page.index].outcome = Err(self.lanes.shared.out_of_reach(extent, refusal));
                 }
                 !is_over
             });

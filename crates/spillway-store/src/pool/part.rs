@@ -135,6 +135,7 @@ impl DonorLanes {
         if outcomes.iter().any(|outcome| matches!(outcome, Err(StoreError::Gone { .. }))) {
             shared.complain(donor, way.word(), Condition::Suspect);
         }
+        shared.note_read(donor, outcomes.iter());
         let came: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
         shared.table().count_fetched(donor, came.iter().filter(|came| **came).count() as u64);
         came

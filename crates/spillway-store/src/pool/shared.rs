@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use spillway_pool::health::FIRST_SILENCE_US;
 use spillway_pool::read::donors_of;
+use spillway_pool::slabs::locate::Refusal;
 use spillway_pool::table::Table;
 use spillway_pool::words::{Condition, DonorWord, Place};
 use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
@@ -226,6 +227,17 @@ impl Shared {
         resort.map(|resort| resort.failure(&self.uri, error.clone()))
     }
 
+    /// Notes what has come of reads from a donor, where that is the last resort.
+    pub(super) fn note_read<'a>(
+        &self,
+        donor: usize,
+        outcomes: impl Iterator<Item = &'a Result<(), StoreError>>,
+    ) {
+        if let Some(resort) = self.last_resort_at(donor) {
+            resort.note_read(outcomes);
+        }
+    }
+
     pub(super) fn listen(&self, listener: Listener) {
         let _ = self.listener.set(listener);
     }
@@ -285,14 +297,27 @@ impl Shared {
     }
 
     /// The error for a coded page of which too few parts can be had, though they may be there.
-    pub(super) fn parts_out_of_reach(&self, donors: &[usize]) -> StoreError {
+    pub(super) fn parts_out_of_reach(&self, donors: &[usize], refusal: Refusal) -> StoreError {
         let reason = format!(
             "too few parts of the page's row can be had: donors {} cannot be reached, or give nothing, for \
-             {} s",
+             {} s{}",
             self.names_of(donors),
-            crate::nbd::connection::seconds(self.spec.patience.reconnect)
+            crate::nbd::connection::seconds(self.spec.patience.reconnect),
+            self.of_resort(refusal)
         );
         StoreError::Gone { store: self.uri.clone(), reason }
+    }
+
+    /// The error for a page that the last resort has, does not give, and no donor can give either.
+    pub(super) fn refused_by_resort(&self) -> StoreError {
+        let refused = self.resort.as_ref().map(LastResort::refused).unwrap_or_default();
+        StoreError::Gone { store: self.uri.clone(), reason: format!("no donor has the page, and {refused}") }
+    }
+
+    /// What is to be added where the last resort did not give a page either.
+    fn of_resort(&self, refusal: Refusal) -> String {
+        let refused = self.resort.as_ref().filter(|_| refusal != Refusal::None).map(LastResort::refused);
+        refused.map(|refused| format!("; and {refused}")).unwrap_or_default()
     }
 
     /// The error for a page that no donor has any more.
@@ -302,11 +327,12 @@ impl Shared {
     }
 
     /// The error for a page that none of its donors gives, though it may have it.
-    pub(super) fn out_of_reach(&self, extent: u32) -> StoreError {
+    pub(super) fn out_of_reach(&self, extent: u32, refusal: Refusal) -> StoreError {
         let reason = format!(
-            "the donors of the page, {}, cannot be reached, or give nothing, for {} s",
+            "the donors of the page, {}, cannot be reached, or give nothing, for {} s{}",
             self.donors_named(extent),
-            crate::nbd::connection::seconds(self.spec.patience.reconnect)
+            crate::nbd::connection::seconds(self.spec.patience.reconnect),
+            self.of_resort(refusal)
         );
         StoreError::Gone { store: self.uri.clone(), reason }
     }

@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fstat, fstatvfs, open, seek, stat};
 use spillway_core::page::PAGE_SIZE;
@@ -26,6 +26,8 @@ pub(super) struct LastResort {
     /// Its path, for messages.
     pub(super) path: String,
     pub(super) store: Arc<dyn Store>,
+    /// Why a page could not be read last.
+    unread: Mutex<String>,
 }
 
 /// Makes the file. `usual_extents`: what it is to hold where the user does not say. With fewer than
@@ -111,12 +113,29 @@ impl LastResort {
         }
         let parts = SharedParts { capacity_slots, fd, held: Vec::new(), spill: None };
         let store = crate::file::open(&file, parts)?;
-        Ok(Self { donor, path: wish.path.display().to_string(), store })
+        Ok(Self { donor, path: wish.path.display().to_string(), store, unread: Mutex::default() })
     }
 
     /// The slot that nobody keeps a page in.
     pub(super) fn probe_slot(&self) -> u32 {
         self.store.capacity_slots() - 1
+    }
+
+    /// Notes why pages could not be read there, if some could not.
+    pub(super) fn note_read<'a>(&self, outcomes: impl Iterator<Item = &'a Result<(), StoreError>>) {
+        let Some(error) = outcomes.filter_map(|outcome| outcome.as_ref().err()).next() else { return };
+        let reason = match error {
+            StoreError::Io { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        };
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// That it did not give a page, and why, for a message.
+    pub(super) fn refused(&self) -> String {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reason = if unread.is_empty() { "it is not what was written".to_owned() } else { unread };
+        format!("its last resort, file:{}, does not give it ({reason}): check that disk", self.path)
     }
 
     /// What a failed write there is to who wrote to the pool.

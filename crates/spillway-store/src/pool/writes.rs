@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillway_pool::bits::{Bits, bits_of, has};
+use spillway_pool::slabs::locate::Refusal;
 use spillway_pool::table::Which;
 use spillway_pool::words::{Condition, Place};
 use spillway_pool::write::{Outcome, Step, Write, without_barred};
@@ -225,7 +226,7 @@ fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
         (Some(Outcome::NoDonor), None) if has_full_donors(shared) => Err(StoreError::Full { store: store() }),
         (Some(Outcome::NoDonor), None) => Err(StoreError::Io { store: store(), reason: no_donor(shared) }),
         (Some(Outcome::Lost) | None, None) => Err(shared_lost(shared, group.extent)),
-        (Some(Outcome::Unreachable), None) => Err(shared.out_of_reach(group.extent)),
+        (Some(Outcome::Unreachable), None) => Err(shared.out_of_reach(group.extent, Refusal::None)),
     };
     for &index in &group.indices {
         batch[index].outcome = outcome.clone();

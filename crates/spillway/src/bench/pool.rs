@@ -17,7 +17,8 @@ It starts three donors on addresses of this machine, runs a program on them
 and on one plain NBD donor, and kills one of the three while the program reads.
 Each page is on two donors, and sealed where it is not said otherwise. Then the
 same with pages coded over six donors (4+2), two of which are killed; of eight
-where what they had is to be made anew.
+where what they had is to be made anew. At last both with donors that have
+little room, so that most pages go to a file (?spill=file:), beside file:.
 
 Exit status: 0 when all was measured, whether or not the aims are met.";
 
@@ -25,7 +26,8 @@ Exit status: 0 when all was measured, whether or not the aims are met.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub struct PoolArgs {
-    /// Print the results as JSON, with a row for each: name, value, aim, met
+    /// Print the results as JSON, with a row for each: name, value, aim, met (null where nobody has said
+    /// what it should be)
     #[arg(long)]
     json: bool,
     /// Measure little: 64M, and once
@@ -54,9 +56,13 @@ pub fn run(args: &PoolArgs) -> ExitCode {
     let results = Results::new();
     let mut say = |row: &Row| {
         if !args.json {
-            let Row { name, value, aim, .. } = row;
-            let met = if row.met { "met" } else { "missed" };
-            results.print(format_args!("{name:<69} {value:>9.2}  aim {aim:>7.2}  {met}\n"));
+            let met = match row.met {
+                Some(true) => "met",
+                Some(false) => "missed",
+                None => "",
+            };
+            let aim = row.aim.map_or_else(|| "no aim".to_owned(), |aim| format!("aim {aim:>7.2}  {met}"));
+            results.print(format_args!("{:<69} {:>9.2}  {aim}\n", row.name, row.value));
         }
     };
     match measure(&spillway, extent, &interrupted, &mut say) {

@@ -166,19 +166,7 @@ impl Hold {
 
     /// Does something while no thread of the program runs, so that it sees all of it or nothing.
     pub fn while_stopped(&self, action: impl FnOnce()) {
-        let program = child_of(self.running.pid());
-        kill_process(program, Signal::STOP).unwrap();
-        let tasks = format!("/proc/{}/task", program.as_raw_nonzero());
-        until(SOON, "the program to stop", || {
-            let mut threads = fs::read_dir(&tasks).unwrap().flatten();
-            let stopped = threads.all(|thread| {
-                let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-                stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
-            });
-            stopped.then_some(())
-        });
-        action();
-        kill_process(program, Signal::CONT).unwrap();
+        while_stopped(child_of(self.running.pid()), action);
     }
 
     /// Tells it to end: everything must be right.
@@ -209,6 +197,21 @@ impl Hold {
         assert!(complaint.lines().count() <= 6, "{complaint}");
         finished
     }
+}
+
+fn while_stopped(program: Pid, action: impl FnOnce()) {
+    kill_process(program, Signal::STOP).unwrap();
+    let tasks = format!("/proc/{}/task", program.as_raw_nonzero());
+    until(SOON, "the program to stop", || {
+        let mut threads = fs::read_dir(&tasks).unwrap().flatten();
+        let stopped = threads.all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
+        });
+        stopped.then_some(())
+    });
+    action();
+    kill_process(program, Signal::CONT).unwrap();
 }
 
 fn address_in(line: &str) -> u64 {
@@ -247,6 +250,16 @@ impl Catch {
         let mut running = Running::start_with(command.arg(mib.to_string()), Stdio::from(reader));
         running.expect("ready");
         Self { running, tell: writer.into() }
+    }
+
+    /// The process `spillway run` of it.
+    pub fn run(&self) -> i32 {
+        self.running.pid().as_raw_nonzero().get()
+    }
+
+    /// Does something while no thread of the program runs.
+    pub fn while_stopped(&self, action: impl FnOnce()) {
+        while_stopped(child_of(self.running.pid()), action);
     }
 
     /// Tells it to look at its memory; fails the test if any page is wrong.

@@ -55,9 +55,13 @@ pub enum Harm {
     Loss,
     /// The link of one is cut, one way.
     Cut,
+    /// All die, as many at once as may, and come back with nothing once the last resort has all pages.
+    Extinction,
+    /// The disk of the last resort is full while donors die whose pages should go there.
+    FullDisk,
 }
 
-/// All that is not [`Harm::Death`].
+/// What may befall any world, but for [`Harm::Death`].
 pub const OTHERS: [Harm; 6] =
     [Harm::Replacement, Harm::Stop, Harm::Lateness, Harm::Amnesia, Harm::Loss, Harm::Cut];
 
@@ -156,9 +160,54 @@ impl World<'_> {
                 self.network.heal(victim);
                 self.comes_back(mark, victim);
             }
+            Harm::Extinction => {
+                let victims = dice.donors(DONORS);
+                for some in victims.chunks(self.plan.parity) {
+                    self.die_and_are_made_up_for(some);
+                }
+                self.goes_on_beside(harm, aside, dice);
+                self.return_to_the_pool(&victims);
+            }
+            Harm::FullDisk => {
+                // So many are left in the end that some parts, or copies, must go to the disk.
+                let victims = dice.donors(DONORS - self.plan.fewest_without_spill() + 1);
+                let (last, before) = victims.split_last().unwrap();
+                for some in before.chunks(self.plan.parity) {
+                    self.die_and_are_made_up_for(some);
+                }
+                self.fill_disk();
+                let mark = self.mark();
+                self.kill(&[*last]);
+                self.says_since(mark, &["takes no page more (its file system is full)".to_owned()]);
+                self.goes_on_beside(harm, aside, dice);
+                let mark = self.mark();
+                self.clear_disk();
+                self.says_since(mark, &["takes pages again".to_owned()]);
+                self.await_whole();
+                self.return_to_the_pool(&victims);
+            }
         }
         self.await_whole();
         self.work().goes_on();
+    }
+
+    /// Donors are killed, and what they had is made anew, on others or in the last resort.
+    fn die_and_are_made_up_for(&mut self, victims: &[usize]) {
+        let mark = self.mark();
+        self.kill(victims);
+        for victim in victims {
+            let away = format!("pool: donor {} is away", self.address(*victim));
+            self.says_since(mark, &[away]);
+        }
+        self.await_whole();
+    }
+
+    /// Donors are there again, with nothing, and get back what went to the last resort.
+    fn return_to_the_pool(&mut self, victims: &[usize]) {
+        let mark = self.mark();
+        victims.iter().for_each(|victim| self.start_donor(*victim));
+        victims.iter().for_each(|victim| self.comes_back(mark, *victim));
+        self.says_since(mark, &["is empty again: donors have room for all pages".to_owned()]);
     }
 
     /// The run finds the donor, with what it had or without.

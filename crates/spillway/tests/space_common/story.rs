@@ -17,9 +17,13 @@ pub fn seed() -> u64 {
     given.map_or(now.as_secs(), |seed| seed.parse().unwrap_or_else(|_| panic!("{SEED}={seed} is no number")))
 }
 
-pub const CODED: Plan = Plan { query: "data=4&parity=2", parity: 2, is_by_tls: true, work: Kind::Writer };
-pub const COPIED: Plan = Plan { query: "copies=3", parity: 2, is_by_tls: true, work: Kind::Writer };
-pub const TWICE: Plan = Plan { query: "copies=2", parity: 1, is_by_tls: false, work: Kind::Writer };
+pub const CODED: Plan =
+    Plan { query: "data=4&parity=2", parity: 2, is_by_tls: true, spills: false, work: Kind::Writer };
+pub const COPIED: Plan = Plan { query: "copies=3", ..CODED };
+pub const TWICE: Plan = Plan { query: "copies=2", parity: 1, is_by_tls: false, ..CODED };
+/// With a last resort.
+pub const CODED_SPILLING: Plan = Plan { spills: true, ..CODED };
+pub const TWICE_SPILLING: Plan = Plan { spills: true, ..TWICE };
 
 /// The harms of a seed in its order, each once, but for deaths.
 pub fn shuffled(seed: u64) -> Vec<Harm> {
@@ -27,6 +31,9 @@ pub fn shuffled(seed: u64) -> Vec<Harm> {
     Dice::new(seed).shuffle(&mut harms);
     harms
 }
+
+/// What befalls worlds with a last resort alone: all others would lose pages.
+pub const OF_SPILLING: [Harm; 2] = [Harm::Extinction, Harm::FullDisk];
 
 /// A world suffers these one after the other, each with something beside it, and its program ends well.
 pub fn tell(plan: Plan, harms: &[Harm], seed: u64) {

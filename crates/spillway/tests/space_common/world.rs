@@ -1,5 +1,8 @@
 //! Donors, each in a space of its own, with an etcd, and a run on them.
 
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -9,6 +12,7 @@ use super::net::{HUB, Network, host};
 use super::work::{Kind, Work};
 use crate::donor_common::Donor;
 use crate::fault_common::Scene;
+use crate::fault_common::disks::SmallDisk;
 use crate::pool_common::slow::SlowWay;
 use crate::pool_common::{Etcd, await_donors_by, certificates, pool_command, tls};
 use crate::support::child::PATIENCE;
@@ -19,6 +23,8 @@ pub const DONORS: usize = 8;
 pub const SLOW: usize = DONORS - 1;
 const PORT: u16 = 10809;
 const MEMORY: &str = "96M";
+/// The disk of a last resort, which has room for all pages, dead ones included.
+const DISK_MIB: u64 = 136;
 /// Longer than what is noticed late: who has said that all is well for so long knows of no harm.
 const SETTLED: Duration = Duration::from_millis(1_500);
 
@@ -31,7 +37,16 @@ pub struct Plan {
     pub parity: usize,
     /// By TLS with certificates, or plainly.
     pub is_by_tls: bool,
+    /// Whether there is a last resort.
+    pub spills: bool,
     pub work: Kind,
+}
+
+impl Plan {
+    /// With fewer donors a part, or a copy, of each page has none.
+    pub fn fewest_without_spill(&self) -> usize {
+        if self.query.contains("data=4&parity=2") { 6 } else { self.parity + 1 }
+    }
 }
 
 /// What all is about.
@@ -46,6 +61,8 @@ pub struct World<'a> {
     slow: Option<SlowWay>,
     certificates: TempDir,
     strangers: TempDir,
+    /// Where the last resort is, if there is one.
+    disk: Option<SmallDisk>,
     /// Donors that the run has had.
     met: usize,
     work: Option<Work>,
@@ -68,6 +85,7 @@ impl<'a> World<'a> {
             slow: None,
             certificates: certificates_for_all(),
             strangers: certificates_for_all(),
+            disk: plan.spills.then(|| SmallDisk::tmpfs(DISK_MIB)),
             met: DONORS,
             work: None,
         };
@@ -80,8 +98,15 @@ impl<'a> World<'a> {
             false => "plain".to_owned(),
         };
         // What is waited for is waited for long: the machine may be busy.
-        let store =
-            format!("pool:{}?{}&size=48M&timeout=1&reconnect=60&{ways}", world.etcd.pool(), plan.query);
+        let spill = world.disk.as_ref().map(|disk| {
+            format!("&spill=file:{}&spill-size={}M", disk.path().join("far").display(), DISK_MIB - 8)
+        });
+        let store = format!(
+            "pool:{}?{}&size=48M&timeout=1&reconnect=60&{ways}{}",
+            world.etcd.pool(),
+            plan.query,
+            spill.unwrap_or_default()
+        );
         world.work = Some(Work::start(plan.work, &world.scene, &store));
         world
     }
@@ -137,6 +162,21 @@ impl<'a> World<'a> {
 
     pub fn signal(&self, number: usize, signal: Signal) {
         self.donors[number].as_ref().unwrap().signal(signal);
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.disk.as_ref().unwrap().path().join("ballast")
+    }
+
+    /// Leaves no room on the disk of the last resort.
+    pub fn fill_disk(&self) {
+        let mut filling = File::create(self.ballast()).unwrap();
+        while filling.write_all(&[1; 4096]).is_ok() {}
+    }
+
+    /// Takes away what fills it.
+    pub fn clear_disk(&self) {
+        fs::remove_file(self.ballast()).unwrap();
     }
 
     /// All that the slow donor says is passed on so much later.

@@ -37,6 +37,7 @@ impl DonorLanes {
             let condition = if purpose == Purpose::Read { Condition::Suspect } else { Condition::Down };
             shared.complain(donor, way.word(), condition);
         }
+        shared.note_read(donor, requests.iter().map(|request| &request.outcome));
         let came: Vec<bool> = requests.iter().map(|request| request.outcome.is_ok()).collect();
         shared.table().count_fetched(donor, came.iter().filter(|came| **came).count() as u64);
         came

@@ -8,7 +8,7 @@ use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::around::locate_quick;
 use spillway_pool::code::Code;
-use spillway_pool::slabs::locate::{Found, Reading, donors_of_slot, still_counts};
+use spillway_pool::slabs::locate::{Found, Reading, Refusal, donors_of_slot, refusal, still_counts};
 use spillway_pool::slabs::room::MAX_PARTS;
 use spillway_pool::table::Table;
 use spillway_pool::words::Place;
@@ -94,11 +94,17 @@ impl Reads {
             }
             let now = now_ms();
             waiting.retain(|page| {
+                let refusal = refusal(&shared.table(), batch[page.index].slot, page.tried);
+                // Once tried anew it is known: a file of this machine is waited for by nobody.
+                if at_last && refusal == Refusal::ForGood {
+                    batch[page.index].outcome = Err(shared.refused_by_resort());
+                    return false;
+                }
                 let donors = donors_of_slot(&shared.table(), batch[page.index].slot);
                 let until_ms = shared.waits_until_for(&donors, since_ms);
                 let is_over = now >= until_ms;
                 if is_over {
-                    batch[page.index].outcome = Err(shared.parts_out_of_reach(&donors));
+                    batch[page.index].outcome = Err(shared.parts_out_of_reach(&donors, refusal));
                 } else {
                     has_told |= self.lanes.tell_waiting_for(&donors, until_ms, since_ms, now);
                 }
