@@ -178,6 +178,72 @@ fn a_machine_on_which_far_pages_stay_in_reach_is_asked_once() {
     assert!(!policy.fetching.is_on());
 }
 
+/// A store of which one page in ten is hot, the one of this number, for so many milliseconds. Over a long
+/// interval most other pages are in use, too. As in the rig, whose pages are more and in use as often; hot
+/// ones come in turn, so that the share of local accesses is as steady as with so many.
+fn serve_store(policy: &mut Spillway, machine: &mut TestMachine, ms: u64, hot: u32) {
+    let mut random = 1_u64;
+    let mut below = |limit: u32| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((random >> 32) * u64::from(limit) >> 32) as u32
+    };
+    let pages = machine.page_count();
+    let end_ns = machine.now_ns + ms * 1_000_000;
+    let (mut window, mut counted_ns) = (CounterWindow::default(), machine.now_ns);
+    for at in 0.. {
+        if machine.now_ns >= end_ns {
+            return;
+        }
+        let turn = at - at / 10;
+        let page = if at % 10 > 0 { turn * 37 % (pages / 10) * 10 + hot } else { below(pages) };
+        machine.run(policy, page);
+        let is_far = machine.tier_of(page) == Some(Tier::Far);
+        *(if is_far { &mut window.far_accesses } else { &mut window.local_accesses }) += 2;
+        machine.pass_ns(policy, if is_far { 6000 } else { 650 } * 8192 / u64::from(pages));
+        if machine.now_ns >= counted_ns + 25_000_000 {
+            counted_ns = machine.now_ns;
+            policy.on_counters(std::mem::take(&mut window), machine);
+        }
+    }
+}
+
+#[test]
+fn hot_pages_are_found_where_most_are_in_use_over_a_long_interval() {
+    let config = Config { period_us: 25_000, longest_period_us: 400_000, ..Config::default() };
+    let mut policy = Spillway::build(config, 1, &Knowledge::default());
+    let mut machine = TestMachine::new(1000, 200);
+    machine.link.delta_latency_ns = 680.0;
+    // As live.
+    machine.can_page_fetch = false;
+    policy.start(&mut machine);
+    machine.touch(&mut policy, 0..1000);
+    // Nothing is counted while the store is filled.
+    machine.pass_ns(&mut policy, 1_000_000_000);
+    assert_eq!(policy.period_ns, 400_000_000, "a program that does nothing is looked at seldom");
+    for hot in [3, 7] {
+        serve_store(&mut policy, &mut machine, 2000, hot);
+        let local = (0..100).filter(|at| machine.tier_of(at * 10 + hot) == Some(Tier::Local)).count();
+        assert!(local > 90, "{local} of 100 are local where page {hot} of ten is hot");
+    }
+}
+
+#[test]
+fn a_tick_without_a_scan_in_between_teaches_nothing() {
+    let (mut policy, mut machine) = spillway(16);
+    use_pages(&mut policy, &mut machine, 40..52, 100, 20);
+    let Some(mut forecast) = policy.forecast.take() else { panic!("it has started") };
+    let known = |forecast: &Forecast, policy: &Spillway| {
+        let uses: Vec<f64> = (0..PAGES).map(|page| forecast.uses(page)).collect();
+        (uses, forecast.lasts_ns(), policy.period_ns, policy.window.far_accesses)
+    };
+    policy.window.far_accesses = 7;
+    let before = known(&forecast, &policy);
+    // A machine that has no page to tell of.
+    let mut silent = TestMachine::new(PAGES, 16);
+    (0..10).for_each(|_| policy.tick(&mut silent, &mut forecast));
+    assert_eq!(known(&forecast, &policy), before);
+}
+
 proptest! {
     /// Local memory is never overdrawn, and each page lies in one tier.
     #[test]
