@@ -6,8 +6,8 @@ use super::row::{Row, ratio};
 use crate::BenchError;
 use crate::access::Pattern;
 
-/// What each donor lends: little more than it needs to be of use where pages are coded.
-const DONOR_BYTES: u64 = 12 << 20;
+/// What each donor lends: as much as it needs to be of use where pages are coded.
+const DONOR_BYTES: u64 = 10 << 20;
 
 /// What the names of the rows begin with, what the pool's name says after its donors, and how many these are.
 const KINDS: [(&str, &str, usize); 2] = [("", "", super::copies::DONORS), ("4+2: ", "&data=4&parity=2", 6)];

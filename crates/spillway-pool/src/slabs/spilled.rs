@@ -70,7 +70,8 @@ mod tests {
 
     /// Parts of the slab that a slot's page is in: on donors, and in the last resort.
     fn parts(table: &Table<'_>, slot: u32) -> (usize, usize) {
-        let seen = table.see_slab(table.seat(slot).unwrap().slab);
+        let Some(seat) = table.seat(slot) else { return (0, 0) };
+        let seen = table.see_slab(seat.slab);
         let spilled = table.spilled_parts(&seen);
         (seen.places.iter().flatten().count() - spilled, spilled)
     }
