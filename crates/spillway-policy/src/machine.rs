@@ -181,6 +181,12 @@ pub trait TieredMachine {
         true
     }
 
+    /// Whether the machine scans at times of its own, whatever a policy asks: a scan of the policy's then
+    /// costs next to nothing, and finds nothing where the machine has had none since the last.
+    fn scans_by_itself(&self) -> bool {
+        false
+    }
+
     /// What of the time that a policy's timers take is the program's: all of it where they share its cores,
     /// none where they have one of their own.
     fn background_share(&self) -> f64 {

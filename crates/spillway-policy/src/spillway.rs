@@ -19,8 +19,8 @@
 //! - Exchanges that the share of local accesses does not rise by pause, where the program comes no less far
 //!   without them (`spillway_trial`).
 //! - Scans take no more than a share of the time, some times that for a while after a change; while nothing
-//!   is worth a move they come less and less often, until the share of local accesses changes. While it is
-//!   not yet measured what a move is worth they do so only where the program does nothing.
+//!   is worth a move they come less and less often, until the share of local accesses changes. A machine
+//!   that scans at times of its own (a daemon, within its budget) is asked as often as ever.
 //!
 //! Settings are few; they were tuned on the training set of `spillway lab judge` and then left alone
 //! (`docs/lab/spillway-policy.md`).
@@ -444,7 +444,6 @@ impl Spillway {
             return;
         }
         let far_accesses = self.window.far_accesses;
-        let asleep = self.window.local_accesses + far_accesses == 0;
         let (changed, steady) = self.note_window();
         self.scans_since_change += 1;
         if changed {
@@ -459,9 +458,9 @@ impl Spillway {
         self.note_progress(machine, changed, forecast.lasts_ns());
         let mut worth = self.worth(machine, forecast);
         let came = if self.exchanging.is_on() { self.exchange(machine, &mut worth) } else { 0 };
-        // Over a long interval most pages are in use, and scans tell no hot ones from the others: as long as it
-        // was not measured how long differences last, only a program that does nothing is looked at less often.
-        let idle = asleep || steady && forecast.is_measured();
+        // Who scans at times of its own does so anyway, and over a long interval most pages are in use, so that
+        // hot ones are not told from the others.
+        let idle = steady && !machine.scans_by_itself();
         self.choose_period(machine, scan_ns, idle && came == 0);
     }
 }

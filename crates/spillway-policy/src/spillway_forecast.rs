@@ -120,8 +120,6 @@ pub struct Forecast {
     weights: Weights,
     /// How long a difference between pages lasts.
     lasts_ns: f64,
-    /// Whether that was measured, since the start or since all was found changed.
-    is_measured: bool,
     first_guess_ns: f64,
 }
 
@@ -141,7 +139,6 @@ impl Forecast {
             moments: Moments::default(),
             weights: Weights { base: 0.0, fast: 0.5, slow: 0.5 },
             lasts_ns: first_guess_ns,
-            is_measured: false,
             first_guess_ns,
         }
     }
@@ -207,7 +204,6 @@ impl Forecast {
         let intervals = (slope(all_product, all) + later).max(LEAST_INTERVALS);
         let interval_ns = now_ns.saturating_sub(self.foretold_at_ns) as f64 / f64::from(LAG_SCANS);
         self.lasts_ns += NEW_WEIGHT * (intervals * interval_ns - self.lasts_ns);
-        self.is_measured = true;
     }
 
     fn note_foretold(&mut self, pages: &[PageIndex], now_ns: u64) {
@@ -234,18 +230,11 @@ impl Forecast {
         self.lasts_ns
     }
 
-    /// Whether [`Self::lasts_ns`] is more than a first guess.
-    #[must_use]
-    pub fn is_measured(&self) -> bool {
-        self.is_measured
-    }
-
     /// All is found changed: the slow average begins anew, and so does what was learned of how long
     /// differences last.
     pub fn begin_phase(&mut self) {
         self.scans = 1;
         self.moments = Moments::default();
-        self.is_measured = false;
         self.lasts_ns = self.lasts_ns.min(self.first_guess_ns);
         self.slow.copy_from_slice(&self.fast);
         self.foretold.fill(NONE);

@@ -21,6 +21,8 @@ pub struct TestMachine {
     /// Whether far pages can be put out of reach, and whether they are.
     pub can_page_fetch: bool,
     pub page_fetch: bool,
+    /// Whether it is one that scans by itself.
+    pub scans_by_itself: bool,
     pub unmapped: Vec<bool>,
     pub huge: Vec<bool>,
     pub local_capacity: u32,
@@ -62,6 +64,7 @@ impl TestMachine {
             marked_from_ns: None,
             can_page_fetch: true,
             page_fetch: false,
+            scans_by_itself: false,
             unmapped: vec![false; count],
             huge: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             local_capacity,
@@ -310,6 +313,10 @@ impl TieredMachine for TestMachine {
     fn keep_far_copy(&mut self, page: PageIndex) {
         assert_eq!(self.tier_of(page), Some(Tier::Local));
         self.copies.push(page);
+    }
+
+    fn scans_by_itself(&self) -> bool {
+        self.scans_by_itself
     }
 
     fn sample_accesses(&mut self, period: u32) {

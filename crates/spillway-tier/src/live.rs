@@ -538,6 +538,10 @@ impl TieredMachine for LiveMachine {
         self.counters.is_some()
     }
 
+    fn scans_by_itself(&self) -> bool {
+        !self.told_at_once
+    }
+
     /// Who needs samples is refused before it starts where no source takes them.
     fn sample_accesses(&mut self, period: u32) {
         self.sampling.wanted = period;

@@ -98,6 +98,9 @@ impl TieredMachine for Recorder<'_> {
     fn page_count(&self) -> u32 {
         self.machine.page_count()
     }
+    fn scans_by_itself(&self) -> bool {
+        self.machine.scans_by_itself()
+    }
     fn managed_pages(&self) -> u32 {
         self.machine.managed_pages()
     }

@@ -51,6 +51,13 @@ fn bits_of_use_are_new_with_each_scan_and_the_same_in_between() {
 }
 
 #[test]
+fn scans_come_at_times_of_the_daemons_own_unless_each_access_is_told() {
+    let (_, machine) = far_pages(4, 3);
+    assert!(machine.scans_by_itself());
+    assert!(!machine.told_at_once().scans_by_itself());
+}
+
+#[test]
 fn an_early_scan_tells_of_local_memory_and_of_marked_pages_and_keeps_the_rest() {
     let (kernel, mut machine) = far_pages(4, 4);
     kernel.access(PROCESS, 100 * PAGE_BYTES, 0);
