@@ -79,10 +79,16 @@ impl Secured {
     /// certificate, and hangs up, so that what it said may be lost.
     fn reason(&self, error: Error) -> ureq::Error {
         let is_cut = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
-        if self.has_heard || self.session.is_handshaking() || !is_cut.contains(&error.kind()) {
+        if self.has_heard || !is_cut.contains(&error.kind()) {
             return error.into();
         }
-        let guess = "it hung up as TLS had begun, as one does that does not take this client's certificate";
+        let guess = match self.session.is_handshaking() {
+            true => {
+                "it hung up where TLS was to begin, as one does that speaks none: write etcd:// in place of \
+                 etcds:// where etcd is asked without"
+            }
+            false => "it hung up as TLS had begun, as one does that does not take this client's certificate",
+        };
         Error::new(error.kind(), guess).into()
     }
 

@@ -79,6 +79,7 @@ mod tests {
     use super::*;
     use crate::new_donor::NewDonor;
     use crate::read::{Found, choose, refusal};
+    use crate::rebuild::{End, Rebuild, Step};
     use crate::slabs::locate::Refusal;
     use crate::survey::{drop_surplus, place_for, survey};
     use crate::table::{Terms, words_of};
@@ -149,7 +150,15 @@ mod tests {
         let words = words([4, 4, 4]);
         let table = Table::known(&words);
         table.complain(0, table.donor(0), Condition::Down, 1);
-        assert_eq!(place(&table, 0), [1, 2]);
+        assert_eq!(place(&table, 0), [1]);
+        // What is missing the supervisor makes in the last resort.
+        let mut rebuild = Rebuild::new(0, 1, table.take_spill(0).unwrap());
+        let end = loop {
+            if let Step::Done(end) = rebuild.step(&table) {
+                break end;
+            }
+        };
+        assert_eq!((end, place(&table, 0)), (End::Whole, vec![1, 2]));
         let refused = |tried: u8| refusal(&table, 0, tried);
         assert_eq!([0b1111, 0].map(refused), [Refusal::ForGood, Refusal::None]);
         table.complain(1, table.donor(1), Condition::Down, 1);

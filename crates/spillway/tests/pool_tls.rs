@@ -116,6 +116,13 @@ fn an_etcd_that_is_not_to_be_believed_is_refused_in_one_line() {
     let asked = pool_command(&scene, &["status", &pool]);
     assert_eq!((asked.code(), asked.complaint().lines().count()), (1, 1), "{}", asked.complaint());
     assert!(asked.complaint().contains("add --tls-certificates DIR"), "{}", asked.complaint());
+    // One that speaks no TLS.
+    let plain = Etcd::start();
+    let by_tls = plain.pool().replace("etcd:", "etcds:");
+    refused(
+        &format!("pool:{by_tls}?tls-certificates={ours}"),
+        &["etcd does not answer", "speaks none: write etcd:// in place of etcds://"],
+    );
     // Certificates for etcd alone: donors that are plain, on this machine.
     let options = ["--pool", &pool, "--etcd-certificates", &ours];
     let _donors = [donor(0, "16M", free_port(), &options), donor(1, "16M", free_port(), &options)];
