@@ -185,7 +185,7 @@ fn serve_store(policy: &mut Spillway, machine: &mut TestMachine, ms: u64, hot: u
     let mut random = 1_u64;
     let mut below = |limit: u32| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((random >> 32) * u64::from(limit) >> 32) as u32
+        (((random >> 32) * u64::from(limit)) >> 32) as u32
     };
     let pages = machine.page_count();
     let end_ns = machine.now_ns + ms * 1_000_000;
