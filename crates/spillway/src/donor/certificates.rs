@@ -6,7 +6,7 @@ use std::path::Path;
 use spillway_tls::making::{self, Wish};
 use spillway_tls::taking_back::take_back;
 
-use super::report;
+use crate::tier::print;
 
 pub(super) const MAKE: &str = "\
 Example:
@@ -32,7 +32,7 @@ pub(super) fn make(directory: &Path, hosts: &[String], client: &str, days: u16) 
         Wish { hosts: hosts.to_vec(), client: client.to_owned(), from_days: 0, until_days: i64::from(days) };
     let made = making::make(directory, &wish).map_err(|error| error.to_string())?;
     let lines: String = made.iter().map(|file| format!("{}\n", file.display())).collect();
-    report(&lines).map_err(|reason| format!("donor certificates: {reason}"))
+    print(&lines).map(|_| ()).map_err(|(_, reason)| format!("donor certificates: {reason}"))
 }
 
 /// Makes the list of those that are revoked, and says what it is.
@@ -44,5 +44,5 @@ pub(super) fn revoke(directory: &Path, which: &[String], days: u16) -> Result<()
     };
     let (file, number) = (listed.file.display(), listed.number);
     let text = format!("{file}: {revoked}; list {number} of this CA, good for {days} days\n");
-    report(&text).map_err(|reason| format!("donor revoke: {reason}"))
+    print(&text).map(|_| ()).map_err(|(_, reason)| format!("donor revoke: {reason}"))
 }
