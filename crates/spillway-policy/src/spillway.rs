@@ -458,8 +458,8 @@ impl Spillway {
         self.note_progress(machine, changed, forecast.lasts_ns());
         let mut worth = self.worth(machine, forecast);
         let came = if self.exchanging.is_on() { self.exchange(machine, &mut worth) } else { 0 };
-        // Who scans at times of its own does so anyway, and over a long interval most pages are in use, so that
-        // hot ones are not told from the others.
+        // Who scans at times of its own does so anyway, and over a long interval most pages are in use, so
+        // that hot ones are not told from the others.
         let idle = steady && !machine.scans_by_itself();
         self.choose_period(machine, scan_ns, idle && came == 0);
     }

@@ -7,8 +7,8 @@
 //!
 //! What tells them: the handler is for a signal that is left to programs, and asks for the interrupted
 //! registers (`SA_SIGINFO`), or blocks nearly everything meanwhile and has the interrupted call go on
-//! afterwards (`SA_RESTART`; Node's, which reads no stack, has not). The Java machine's is let be: its threads
-//! stop at places of their own choosing.
+//! afterwards (`SA_RESTART`; Node's, which reads no stack, has not). The Java machine's is let be: its
+//! threads stop at places of their own choosing.
 
 use spillway_sys::maps;
 use spillway_sys::signal::bit;
