@@ -1,5 +1,5 @@
 //! Handlers by which a program stops its threads to read their stacks: collectors of garbage that send
-//! themselves a signal (Boehm's, SBCL's, D's, Mono's, JavaScriptCore's) and Go.
+//! themselves a signal (SBCL's, Mono's, and Boehm's, which Guile has).
 //!
 //! In inline mode a thread that waits in a system call waits on the stack of our handlers, and a handler of
 //! the program's is run there, too: who looks for pointers from the stopped thread's stack pointer on would
@@ -27,11 +27,12 @@ const JAVA_MACHINE: &str = "libjvm.so";
 
 /// Whether an rt_sigaction(2) sets such a handler.
 pub fn is_set_by([number, new, ..]: [usize; 6]) -> bool {
-    if !(1..=SIGNALS).contains(&number) || number < FIRST_REAL_TIME && bit(number as i32) & FOR_PROGRAMS == 0
-    {
-        return false;
-    }
-    if new == 0 {
+    let is_for_programs = match number {
+        1..FIRST_REAL_TIME => bit(number as i32) & FOR_PROGRAMS != 0,
+        FIRST_REAL_TIME..=SIGNALS => true,
+        _ => false,
+    };
+    if !is_for_programs || new == 0 {
         return false;
     }
     let Ok([handler, flags, _, mask]) = read_words(new) else { return false };
