@@ -45,7 +45,7 @@ pub fn adopt_existing() {
 fn adopt_mapped(mappings: &[Mapping], zeroed: &[ZeroedData]) {
     // What is locked must stay where it is, and a mapping does not say whether it is.
     let outsiders = ProcessStatus::open().and_then(|status| status.outsiders());
-    if outsiders.is_ok_and(|outsiders| outsiders.pinned_bytes > 0) {
+    if outsiders.is_ok_and(|outsiders| !outsiders.hold_nothing()) {
         return;
     }
     let mut others: Vec<Range<usize>> = zeroed.iter().map(|data| data.pages.clone()).collect();

@@ -14,7 +14,7 @@ use crate::inline::presence::is_single_threaded;
 use crate::originals::{CURRENT_BREAK, HEAP_START};
 use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
 use crate::reach::Reader;
-use crate::{fork_hooks, lock_hooks, process_hooks, remote, thread_hooks};
+use crate::{devices, fork_hooks, lock_hooks, process_hooks, remote, thread_hooks};
 
 const SYS_MSEAL: c_long = 462;
 /// More vectors are refused (`UIO_MAXIOV`).
@@ -395,6 +395,7 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     if let Some(result) = by_number(number, arguments) {
         return result;
     }
+    devices::give(number, arguments);
     match number as c_long {
         libc::SYS_seccomp => raw_seccomp(arguments),
         libc::SYS_unshare => process_hooks::raw_unshare(arguments[0]),

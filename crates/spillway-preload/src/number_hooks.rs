@@ -66,3 +66,22 @@ pub unsafe extern "C" fn process_vm_writev(
     let arguments = [pid as usize, own, own_count as usize, theirs, their_count as usize, flags as usize];
     to_libc(by_number(libc::SYS_process_vm_writev as usize, arguments))
 }
+
+/// Stands in for libc's ioctl(2), which is served by its number.
+pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: usize) -> c_int {
+    let arguments = [descriptor as usize, request as usize, argument, 0, 0, 0];
+    to_libc(by_number(libc::SYS_ioctl as usize, arguments)) as c_int
+}
+
+/// Stands in for libc's setsockopt(2), which is served by its number.
+pub unsafe extern "C" fn setsockopt(
+    socket: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: libc::socklen_t,
+) -> c_int {
+    let arguments =
+        [socket as usize, level as usize, name as usize, value.expose_provenance(), bytes as usize, 0];
+    to_libc(by_number(libc::SYS_setsockopt as usize, arguments)) as c_int
+}

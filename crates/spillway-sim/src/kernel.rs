@@ -503,7 +503,7 @@ impl Kernel for SimKernel {
         self.turning(|world, process| {
             let process = &world.processes[process];
             let pinned_bytes = process.space.pinned_pages(&world.physical) << PAGE_SHIFT;
-            Some(Outsiders { pinned_bytes, is_traced: process.is_traced })
+            Some(Outsiders { pinned_bytes, has_unseen_pins: false, is_traced: process.is_traced })
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
@@ -316,8 +316,27 @@ pub struct Outsiders {
     /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked
     /// for one (`VmLck`: VFIO).
     pub pinned_bytes: u64,
+    /// Devices may hold some that nobody counts ([`note_unseen_pins`]).
+    pub has_unseen_pins: bool,
     /// A debugger is attached.
     pub is_traced: bool,
+}
+
+impl Outsiders {
+    /// No device holds memory of the process for long.
+    #[must_use]
+    pub fn hold_nothing(&self) -> bool {
+        self.pinned_bytes == 0 && !self.has_unseen_pins
+    }
+}
+
+/// This process may have given memory to a device whose driver does not count it. Never taken back, and
+/// inherited by forked children.
+static HAS_UNSEEN_PINS: AtomicBool = AtomicBool::new(false);
+
+/// From now on [`Outsiders`] of this process has pins that are not seen.
+pub fn note_unseen_pins() {
+    HAS_UNSEEN_PINS.store(true, Ordering::SeqCst);
 }
 
 /// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of
@@ -360,7 +379,11 @@ fn outsiders_in(status: &[u8]) -> Option<Outsiders> {
         std::str::from_utf8(line).ok()?.split_whitespace().next()?.parse::<u64>().ok()
     };
     let pinned_kib = number(b"VmPin:")? + number(b"VmLck:")?;
-    Some(Outsiders { pinned_bytes: pinned_kib << 10, is_traced: number(b"TracerPid:")? != 0 })
+    Some(Outsiders {
+        pinned_bytes: pinned_kib << 10,
+        has_unseen_pins: HAS_UNSEEN_PINS.load(Ordering::SeqCst),
+        is_traced: number(b"TracerPid:")? != 0,
+    })
 }
 
 /// The kernel's page map of this process (`Documentation/admin-guide/mm/pagemap.rst`).
@@ -475,6 +498,14 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
+    fn pins_that_nobody_counts_are_pins() {
+        let outsiders = Outsiders { has_unseen_pins: true, ..Outsiders::default() };
+        assert!(!outsiders.hold_nothing() && Outsiders::default().hold_nothing());
+        let counted = Outsiders { pinned_bytes: 4096, ..Outsiders::default() };
+        assert!(!counted.hold_nothing());
+    }
+
+    #[test]
     fn nothing_is_pinned_but_what_is_locked() {
         let status = ProcessStatus::open().unwrap();
         let before = status.outsiders().unwrap().pinned_bytes;
@@ -488,7 +519,10 @@ mod tests {
     #[test]
     fn the_status_tells_of_debuggers_and_devices() {
         let text = b"Name:\tcat\nTracerPid:\t17\nVmLck:\t      4 kB\nVmPin:\t       8 kB\n";
-        assert_eq!(outsiders_in(text), Some(Outsiders { pinned_bytes: 12 << 10, is_traced: true }));
+        assert_eq!(
+            outsiders_in(text),
+            Some(Outsiders { pinned_bytes: 12 << 10, has_unseen_pins: false, is_traced: true })
+        );
         assert_eq!(outsiders_in(b"Name:\tcat\nVmLck:\t4 kB\nVmPin:\t8 kB\n"), None);
         assert!(!ProcessStatus::open().unwrap().outsiders().unwrap().is_traced);
     }

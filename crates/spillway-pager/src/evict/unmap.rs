@@ -177,7 +177,7 @@ impl<K: Kernel> Worker<K> {
 
     /// No device holds memory of this process for long. False also when it cannot be known.
     pub(crate) fn nothing_is_pinned(&self) -> bool {
-        self.outsiders().is_some_and(|outsiders| outsiders.pinned_bytes == 0)
+        self.outsiders().is_some_and(|outsiders| outsiders.hold_nothing())
     }
 
     /// Who uses the memory of this process beside its threads; `None` when it cannot be known.

@@ -40,6 +40,7 @@ use spillway_sys::{call_stubs, dispatch};
 use self::leaving::leave;
 use self::presence::{ALT_STACKS, former_pager, is_single_threaded, pager};
 use crate::process::set_errno;
+use crate::{devices, memory_hooks};
 
 /// `si_code` of an address that nothing answers for.
 const BUS_ADRERR: i32 = 2;
@@ -148,6 +149,10 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
     }
     if system_calls::must_leave(call_number, arguments) {
         leave();
+        if devices::may_give(call_number, arguments) {
+            // Elsewhere than in libc nobody looks at it again.
+            return context.set_result(memory_hooks::pass_on(call_number, arguments));
+        }
         return context.go_back_to_system_call();
     }
     let result = system_calls::perform(call_number, arguments, Some(&mut context));

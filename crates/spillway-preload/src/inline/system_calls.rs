@@ -14,11 +14,12 @@ use super::{arguments, descriptors, signals, stack_readers};
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
-use crate::{fork_hooks, memory_hooks, process_hooks};
+use crate::{devices, fork_hooks, memory_hooks, process_hooks};
 
 const SYS_IO_URING_SETUP: i64 = 425;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const KVM_CREATE_VM: usize = 0xAE01;
+const VHOST_SET_OWNER: usize = 0xAF01;
 
 /// Times that a call is made again which failed because something had gone meanwhile.
 const TRIES: usize = 64;
@@ -29,14 +30,16 @@ const MOST_BYTES: usize = 0x7FFF_F000;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
-/// serving takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; two
+/// serving takes; io_uring, Linux's AIO, KVM, vhost and devices use memory outside system calls; two
 /// processes that share a file table and nothing else cannot each have descriptors of their own; and who
 /// reads the stacks of threads that a signal has stopped would find ours.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
-        libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
+        libc::SYS_ioctl => matches!(a[1], KVM_CREATE_VM | VHOST_SET_OWNER) || devices::may_give(number, a),
+        libc::SYS_setsockopt => devices::may_give(number, a),
+
         libc::SYS_io_setup => true,
         libc::SYS_rt_sigaction => stack_readers::is_set_by(a),
         libc::SYS_clone | libc::SYS_clone3 => !is_forking() && fork_hooks::shares_files_alone(number, a),
@@ -47,8 +50,11 @@ pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
 /// Makes a system call. `context` is the interrupted thread's where a signal has brought us here.
 pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
     let Some(pager) = pager() else {
-        // SAFETY: the program's own call.
-        return unsafe { raw::syscall(number, a) };
+        return match context {
+            // SAFETY: the program's own call.
+            Some(_) => unsafe { raw::syscall(number, a) },
+            None => memory_hooks::pass_on(number, a),
+        };
     };
     if must_leave(number, a) {
         leave();
