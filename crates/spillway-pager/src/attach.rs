@@ -308,6 +308,7 @@ impl Startup {
         let is_inline =
             welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
         if is_inline && forked.is_none() {
+            self.started.store(1, Ordering::Relaxed);
             self.settle(PATCHING);
             self.wait_while(PATCHING);
         }

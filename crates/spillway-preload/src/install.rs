@@ -27,7 +27,13 @@ pub enum InstallError {
     NoFunction(String),
     /// The kernel forbids changing code.
     #[error("the kernel refused to redirect libc's functions: {0}; a policy forbids writing to code")]
-    Kernel(#[from] Errno),
+    Kernel(Errno),
+    /// Threads that a library began before are in the functions all the time.
+    #[error(
+        "threads that a library began before the program do not leave libc's functions alone for a moment; \
+         start it again, or without that library's threads (OPENBLAS_NUM_THREADS=1 for OpenBLAS)"
+    )]
+    Threads,
     /// A function begins in a way that cannot be moved elsewhere.
     #[error("the beginning of libc's '{0}' cannot be moved")]
     Unmovable(String),
@@ -36,12 +42,18 @@ pub enum InstallError {
     NoHeapStart(std::io::Error),
 }
 
+impl From<Errno> for InstallError {
+    fn from(errno: Errno) -> Self {
+        if errno == Errno::BUSY { Self::Threads } else { Self::Kernel(errno) }
+    }
+}
+
 /// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a
 /// thread that was stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
     let entry = syscall_entry::before(move_beginning(c"syscall")?);
-    // SAFETY: as below, and there is one thread.
-    unsafe { code_patch::redirect(find(c"syscall")?, entry)? };
+    // SAFETY: as below.
+    unsafe { code_patch::redirect_all(&[(find(c"syscall")?, entry)])? };
     Ok(())
 }
 
@@ -85,11 +97,16 @@ pub fn install() -> Result<(), InstallError> {
         (c"execveat", exec_hooks::execveat as *const () as usize),
         (c"fexecve", exec_hooks::fexecve as *const () as usize),
     ];
-    for (name, hook) in hooks {
-        // SAFETY: libc's functions of these names begin with more than JUMP_BYTES bytes of straight code, the
-        // hooks have their signatures, and the program's threads do not run yet.
-        unsafe { code_patch::redirect(find(name)?, hook)? };
-    }
+    redirect(hooks.into_iter())
+}
+
+/// Each name with its hook.
+fn redirect<'a>(hooks: impl Iterator<Item = (&'a CStr, usize)>) -> Result<(), InstallError> {
+    let found: Result<Vec<(usize, usize)>, InstallError> =
+        hooks.map(|(name, hook)| Ok((find(name)?, hook))).collect();
+    // SAFETY: libc's functions of these names begin with more than JUMP_BYTES bytes of straight code, and the
+    // hooks have their signatures.
+    unsafe { code_patch::redirect_all(&found?)? };
     Ok(())
 }
 
@@ -97,17 +114,13 @@ pub fn install() -> Result<(), InstallError> {
 ///
 /// # Safety
 /// The hooks have the signatures of libc's functions, which begin with more than [`JUMP_BYTES`] bytes of
-/// straight code, and the program's threads do not run yet.
+/// straight code.
 pub unsafe fn install_these(hooks: &[(&CStr, &OnceLock<usize>, usize)]) -> Result<(), InstallError> {
     for (name, original, _) in hooks {
         let beginning = move_beginning(name)?;
         original.get_or_init(|| beginning);
     }
-    for &(name, _, hook) in hooks {
-        // SAFETY: the caller's promise.
-        unsafe { code_patch::redirect(find(name)?, hook)? };
-    }
-    Ok(())
+    redirect(hooks.iter().map(|&(name, _, hook)| (name, hook)))
 }
 
 /// Address of a function of libc proper, whatever other libraries define.

@@ -17,6 +17,7 @@
 //! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
 //! - [`syscall_entry`]: the way to them from syscall(2);
 //! - [`install`]: which functions are redirected;
+//! - [`watchers`]: sanitizers and simulators, which do that themselves;
 //! - [`adopt`]: memory that the program has before the hooks are in;
 //! - [`tier_marker`]: what there is of all this in a program of `spillway tier`.
 #![allow(unsafe_code)]
@@ -41,6 +42,7 @@ mod syscall_entry;
 mod thread_hooks;
 mod tier_marker;
 mod vectors;
+mod watchers;
 
 use spillway_pager::attach::Startup;
 use spillway_pager::run::settings::RUN_VARIABLE;
@@ -60,6 +62,9 @@ extern "C" fn start() {
     let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
     if let Some(library) = preload.split([':', ' ']).find(|path| path.contains("libspillway_preload")) {
         OWN_VARIABLES.get_or_init(|| (library.as_bytes().to_vec(), run.as_bytes().to_vec()));
+    }
+    if let Some(reason) = watchers::reason(&preload, &watchers::is_defined) {
+        return complain(&format!("this program runs unmanaged: {reason}"));
     }
     let begun = Startup::new(&run).map_err(|error| error.to_string()).and_then(|startup| {
         let startup = STARTUP.get_or_init(|| startup);

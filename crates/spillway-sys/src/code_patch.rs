@@ -7,6 +7,7 @@
 use rustix::io::Result;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
+use crate::at_rest;
 use crate::page::PAGE_SIZE;
 
 /// Bytes that a jump overwrites.
@@ -42,6 +43,24 @@ pub unsafe fn redirect(function: usize, target: usize) -> Result<()> {
     };
     // SAFETY: as it was before.
     unsafe { mprotect(address, bytes, MprotectFlags::READ | MprotectFlags::EXEC) }
+}
+
+/// The same for several functions, each with its target, while the program's other threads are held still
+/// elsewhere.
+///
+/// # Errors
+/// EBUSY where another thread is always in one of them, and the kernel's.
+///
+/// # Safety
+/// As [`redirect`], but for who runs them.
+pub unsafe fn redirect_all(redirections: &[(usize, usize)]) -> Result<()> {
+    // Who stands before the first byte runs the jump.
+    let is_within = |place: usize, function: usize| (function + 1..function + JUMP_BYTES).contains(&place);
+    let may_rest_at = |place| !redirections.iter().any(|&(function, _)| is_within(place, function));
+    at_rest::with_others_held(&may_rest_at, &mut || {
+        // SAFETY: nobody else runs, and nobody stands within.
+        redirections.iter().try_for_each(|&(function, target)| unsafe { redirect(function, target) })
+    })?
 }
 
 /// The first `bytes` bytes of a function.

@@ -6,6 +6,7 @@
 pub mod access_events;
 pub mod accesses;
 pub mod arena;
+pub mod at_rest;
 mod bpf;
 pub mod btf;
 pub mod call_stubs;

@@ -226,6 +226,32 @@ fn a_static_program_runs_unmanaged_and_is_named() {
 }
 
 #[test]
+fn a_program_that_a_sanitizer_watches_runs_unmanaged() {
+    let program = c_program_with("ends", &["-fsanitize=thread"]);
+    let finished = Launch::local_mib(8).run_with(program, &["exit", "5"]);
+    let warning = "spillway: this program runs unmanaged: it is built with ThreadSanitizer\n";
+    // It may start itself anew, with other addresses.
+    assert_eq!((finished.code(), finished.complaint().replace(warning, "")), (5, String::new()));
+    assert!(finished.complaint().contains(warning), "{}", finished.complaint());
+}
+
+/// As OpenBLAS' constructor makes them, in a program that is linked with it.
+#[test]
+fn threads_that_a_library_began_before_are_served_too() {
+    let program = c_program("early_threads");
+    for mode in ["inline", "thread"] {
+        for _ in 0..4 {
+            let launch = Launch::local_mib(12).with_option(&format!("--fault-mode={mode}"));
+            launch.run_with(&program, &["32"]).success();
+            let stats = launch.stats();
+            assert!(stats.count("pages_fetched") > 0, "{mode}: {}", stats.0);
+            assert_eq!(stats.count("inline_left"), u64::from(mode == "inline"), "{mode}: {}", stats.0);
+            assert_eq!(stats.count("patched_call_sites"), 0, "{mode}: {}", stats.0);
+        }
+    }
+}
+
+#[test]
 fn a_setuid_program_runs_unmanaged_and_is_named() {
     assert!(
         rustix::process::getuid().is_root(),

@@ -16,6 +16,7 @@ use spillway_sys::call_stubs::{self, JUMP_BYTES, MOST_MOVED_BYTES, Site};
 use spillway_sys::dispatch;
 
 use super::image::Image;
+use super::presence::is_single_threaded;
 
 const SYSCALL: [u8; 2] = [0x0F, 0x05];
 /// Of a word that names a site: its place in the code. The rest is its length.
@@ -29,9 +30,13 @@ struct Movable {
     moved: Vec<Instruction>,
 }
 
-/// Has libc's system calls be made by jumps where that can be, and returns how many. No other thread runs in
-/// libc. The run's first program looks for them, the others take what it found.
+/// Has libc's system calls be made by jumps where that can be, and returns how many: none where the program
+/// has other threads already. The run's first program looks for them, the others take what it found.
 pub fn patch(known: KnownSites<'_>) -> Result<usize, String> {
+    if !is_single_threaded() {
+        // Who waits in a call would come back amid what stands there then.
+        return Ok(0);
+    }
     let Some(image) = Image::of_libc() else { return Ok(0) };
     dispatch::find_own_code().map_err(|error| format!("its own code was not found: {error}"))?;
     // Not by its code, in which the way to syscall(2) has been changed already.

@@ -1,0 +1,167 @@
+//! The other threads of this process held still for a moment, by a signal, where the caller may have them.
+//!
+//! Whoever holds them must take no lock that one of them may have: of libc's above all.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, RawDir, open};
+use rustix::io::{Errno, Result};
+use rustix::thread::futex;
+
+use crate::raw;
+use crate::signal::{self, Action, Context};
+
+/// The last real-time signal, which libc leaves alone.
+const SIGNAL: i32 = 64;
+/// Threads that can be held at once.
+const MOST_THREADS: usize = 1024;
+/// Times that all are held until each stands where it may.
+const TRIES: usize = 2000;
+/// They come at once, or wait for a processor.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_micros(20);
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+
+static STATE: AtomicU32 = AtomicU32::new(FREE);
+/// Instructions that the held threads would run next.
+static PLACES: [AtomicUsize; MOST_THREADS] = [const { AtomicUsize::new(0) }; MOST_THREADS];
+static COMING: AtomicUsize = AtomicUsize::new(0);
+/// How many of [`PLACES`] are told.
+static CAME: AtomicUsize = AtomicUsize::new(0);
+static WENT: AtomicUsize = AtomicUsize::new(0);
+
+extern "C-unwind" fn hold(_: i32, _: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+    let index = COMING.fetch_add(1, Ordering::AcqRel);
+    if let Some(place) = PLACES.get(index) {
+        place.store(Context(context).register(libc::REG_RIP), Ordering::Relaxed);
+    }
+    CAME.fetch_add(1, Ordering::AcqRel);
+    while STATE.load(Ordering::Acquire) == HELD {
+        let word = STATE.as_ptr().expose_provenance();
+        let arguments =
+            [word, (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize, HELD as usize, 0, 0, 0];
+        // SAFETY: waits at a word of ours.
+        unsafe { raw::syscall(libc::SYS_futex as usize, arguments) };
+    }
+    WENT.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Does `action` while all other threads stand still, each at an instruction that `may_rest_at` accepts.
+/// Threads that block [`SIGNAL`] are not held: raw threads, which run nothing but code of ours.
+///
+/// # Errors
+/// EBUSY when that cannot be had, and the kernel's.
+pub fn with_others_held<T>(may_rest_at: &dyn Fn(usize) -> bool, action: &mut dyn FnMut() -> T) -> Result<T> {
+    let mut sent = Vec::with_capacity(MOST_THREADS);
+    if !others(&mut |_| false)? {
+        return Ok(action());
+    }
+    // SAFETY: the handler uses nothing but words of its own.
+    let before = unsafe { signal::set_handler(SIGNAL, hold, u64::MAX)? };
+    let mut own = Action::default();
+    // SAFETY: the action that was just set, but for calls that go on where they can.
+    unsafe {
+        signal::raw_action(SIGNAL, std::ptr::null(), &mut own);
+        own.flags |= libc::SA_RESTART as usize;
+        signal::raw_action(SIGNAL, &own, std::ptr::null_mut());
+    }
+    for _ in 0..TRIES {
+        let is_held = hold_all(&mut sent)?;
+        let places = PLACES.iter().take(CAME.load(Ordering::Acquire));
+        let is_at_rest =
+            is_held && places.into_iter().all(|place| may_rest_at(place.load(Ordering::Relaxed)));
+        let result = is_at_rest.then(&mut *action);
+        if !release(is_held) {
+            // The handler stays: one that comes late finds nothing to wait for.
+            return result.ok_or(Errno::BUSY);
+        }
+        if let Some(result) = result {
+            // SAFETY: the action that was there before.
+            unsafe { signal::raw_action(SIGNAL, &before, std::ptr::null_mut::<Action>()) };
+            return Ok(result);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    // SAFETY: as above.
+    unsafe { signal::raw_action(SIGNAL, &before, std::ptr::null_mut::<Action>()) };
+    Err(Errno::BUSY)
+}
+
+/// Sends the signal to each until no other is found. False where one does not come.
+fn hold_all(sent: &mut Vec<u32>) -> Result<bool> {
+    sent.clear();
+    for count in [&COMING, &CAME, &WENT] {
+        count.store(0, Ordering::Release);
+    }
+    STATE.store(HELD, Ordering::Release);
+    let begun = Instant::now();
+    loop {
+        let (mut is_news, mut alive) = (false, 0);
+        others(&mut |thread| {
+            if !sent.contains(&thread) && sent.len() < MOST_THREADS && send(thread) {
+                sent.push(thread);
+                is_news = true;
+            }
+            alive += usize::from(sent.contains(&thread));
+            true
+        })?;
+        if !is_news && CAME.load(Ordering::Acquire) >= alive {
+            return Ok(sent.len() < MOST_THREADS);
+        }
+        if begun.elapsed() > PATIENCE {
+            return Ok(false);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Lets all go. True when all who came have gone.
+fn release(is_held: bool) -> bool {
+    STATE.store(FREE, Ordering::Release);
+    let _ = futex::wake(&STATE, futex::Flags::PRIVATE, i32::MAX as u32);
+    let begun = Instant::now();
+    while WENT.load(Ordering::Acquire) < CAME.load(Ordering::Acquire) && begun.elapsed() < PATIENCE {
+        std::thread::sleep(PAUSE);
+    }
+    is_held && WENT.load(Ordering::Acquire) == CAME.load(Ordering::Acquire)
+}
+
+fn send(thread: u32) -> bool {
+    let arguments = [signal::own_process() as usize, thread as usize, SIGNAL as usize, 0, 0, 0];
+    // SAFETY: takes no address.
+    unsafe { raw::syscall(libc::SYS_tgkill as usize, arguments) == 0 }
+}
+
+/// Names the other threads of this process that can be held, until `each` says false. Whether there was one.
+/// Allocates nothing by libc.
+fn others(each: &mut dyn FnMut(u32) -> bool) -> Result<bool> {
+    let tasks = open("/proc/self/task", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&tasks, &mut buffer);
+    let (own, mut is_one) = (signal::own_thread(), false);
+    while let Some(entry) = entries.next() {
+        let name = entry?.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok());
+        if let Some(thread) = name.filter(|&thread| thread != own && can_be_held(thread)) {
+            is_one = true;
+            if !each(thread) {
+                break;
+            }
+        }
+    }
+    Ok(is_one)
+}
+
+/// Whether a thread would be given the signal; not once it has ended.
+fn can_be_held(thread: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")) else {
+        return false;
+    };
+    let field = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let blocked = field("SigBlk:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let has_ended = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    blocked.is_some_and(|mask| mask & signal::bit(SIGNAL) == 0) && !has_ended
+}
