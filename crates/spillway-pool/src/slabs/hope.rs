@@ -292,5 +292,11 @@ mod tests {
         let end_ms = now_ms + PATIENCE_MS;
         assert!(!early.goes_on(&table, end_ms, PATIENCE_MS) && late.goes_on(&table, end_ms, PATIENCE_MS));
         assert_eq!((early.since_ms(), late.waited_ms(end_ms)), (now_ms, 1));
+        assert!(table.is_room_hoped_for());
+        // Nor does its end take anything back that another has found since.
+        let newer = RoomWait::begin(&table, end_ms);
+        table.note_in_vain(&newer);
+        table.note_in_vain(&early);
+        assert!(!table.is_room_hoped_for());
     }
 }
