@@ -1,7 +1,7 @@
 //! How long room is waited for where a write has found none. It may be about to come: what is dead is cleared
-//! away, a donor comes. So who finds none waits, for a bounded time. But where a wait was in vain, and nothing
-//! has happened by which room could come, so would be the next, and a program that goes on would stand still
-//! once for every few pages: it is refused at once.
+//! away, a donor comes. So who finds none waits, for a bounded time. But where a wait was in vain, and
+//! nothing has happened by which room could come, so would be the next, and a program that goes on would
+//! stand still once for every few pages: it is refused at once.
 //!
 //! Counted as *news* are memory of donors and numbers of slabs that are free again; donors that come, come up
 //! with room, or stay after all; a slab that is about to be emptied for what is dead in it; and that room is

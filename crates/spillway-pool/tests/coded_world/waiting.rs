@@ -14,7 +14,7 @@ const KEPT: u32 = 2;
 /// What may bring room, as it was at one moment.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Sight {
-    /// By donor.
+    /// What each donor has for what is new.
     free: Vec<u32>,
     free_slabs: usize,
     is_coming: bool,
