@@ -95,6 +95,7 @@ impl<'a> Table<'a> {
             self.enter(index, donor);
         }
         self.words()[DONORS_AT].store(index as u64 + 1, SeqCst);
+        self.note_room_news();
         Some(index)
     }
 
@@ -106,7 +107,10 @@ impl<'a> Table<'a> {
 
     /// Says whether a donor is leaving. For the supervisor alone.
     pub fn set_leaving(&self, donor: usize, is_leaving: bool) {
-        self.donor_at(donor, LEAVING_AT).store(is_leaving.into(), SeqCst);
+        let was_leaving = self.donor_at(donor, LEAVING_AT).swap(is_leaving.into(), SeqCst) != 0;
+        if was_leaving && !is_leaving {
+            self.note_room_of(donor);
+        }
     }
 
     /// Ends a donor's part in the run once nothing is left on it ([`crate::survey::left_on`]): what it had is
@@ -305,6 +309,7 @@ impl<'a> Table<'a> {
         let word = self.owner(donor, extent);
         if word.compare_exchange(u64::from(owner) + 1, 0, SeqCst, SeqCst).is_ok() {
             self.donor_at(donor, USED_AT).fetch_sub(1, SeqCst);
+            self.note_room_news();
         }
     }
 
@@ -330,6 +335,7 @@ impl<'a> Table<'a> {
         (0..length).for_each(|extent| self.owner(donor, extent).store(0, SeqCst));
         self.donor_at(donor, USED_AT).store(0, SeqCst);
         self.donor_at(donor, CAPACITY_AT).store(u64::from(capacity.min(length)), SeqCst);
+        self.note_room_of(donor);
     }
 
     /// The donor answers again in this life, if that is its present one.
@@ -337,8 +343,11 @@ impl<'a> Table<'a> {
         loop {
             let before = self.donor(donor);
             let after = DonorWord { condition: Condition::Up, epoch: before.epoch.wrapping_add(1), ..before };
-            let is_done = before.condition == Condition::Up || before.life != life;
-            if is_done || self.change_donor(donor, before, after) {
+            if before.condition == Condition::Up || before.life != life {
+                return;
+            }
+            if self.change_donor(donor, before, after) {
+                self.note_room_of(donor);
                 return;
             }
         }

@@ -20,7 +20,7 @@ use crate::words::{Condition, Place};
 /// the rest is for what dies until the next look.
 const MOST_DEAD_PERCENT: u64 = 9;
 /// A slab of which fewer than so many of a hundred pages are dead is never worth it.
-const LEAST_GAIN_PERCENT: u64 = 5;
+pub(crate) const LEAST_GAIN_PERCENT: u64 = 5;
 /// Nor one of which no more is dead than so many rows: the last row of what is moved at a time is not full,
 /// and there must be an end to it.
 const LEAST_GAIN_ROWS: u64 = 2;
@@ -35,13 +35,16 @@ pub struct Census {
     /// Each slab's word when the look began, and how many slots named it.
     of: Vec<(SlabWord, u32)>,
     next: u32,
+    /// How many pages had been forgotten when it began.
+    pub(crate) forgotten: u64,
 }
 
 impl Census {
     /// Begins to look, at the first slab.
     #[must_use]
     pub fn begin(table: &Table<'_>) -> Self {
-        Self { of: (0..table.slabs()).map(|slab| (table.slab(slab), 0)).collect(), next: 0 }
+        let forgotten = table.forgotten();
+        Self { of: (0..table.slabs()).map(|slab| (table.slab(slab), 0)).collect(), next: 0, forgotten }
     }
 
     /// Looks at up to `count` slots more; true once it has seen all.
@@ -99,6 +102,13 @@ pub struct Task {
     pub parts_left: usize,
     /// Pages that live in it.
     pub live: u32,
+}
+
+impl Task {
+    /// Whether there is more room afterwards, for what is new.
+    pub(crate) fn makes_room(&self) -> bool {
+        self.live == 0 || self.reason != Reason::Endangered
+    }
 }
 
 /// What a look has found.

@@ -57,6 +57,7 @@ impl Table<'_> {
         let after = SlabWord { generation, phase: SlabPhase::Free, claimed: 0, ended: 0, is_hurt: false };
         // A write that ends at this moment changes the word.
         while !self.change_slab(slab, self.slab(slab), after) {}
+        self.note_room_news();
         if self.planted("freed-before-discard") {
             quiet.iter().for_each(|unnamed| self.free_unnamed(*unnamed));
         }

@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::words::Place;
 
 /// Extents of each donor that are kept for pages that are moved: without them no room could be made any more.
-const KEPT_FOR_MOVES: u32 = 2;
+pub(crate) const KEPT_FOR_MOVES: u32 = 2;
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

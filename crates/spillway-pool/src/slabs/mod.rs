@@ -36,10 +36,12 @@
 //! | [`census`] | what lives where, and which slabs to empty |
 //! | [`discard`] | memory that goes back to the donors, and when it may |
 //! | [`reclaim`] | slabs that are used again |
+//! | [`hope`] | how long room is waited for |
 
 pub mod append;
 pub mod census;
 pub mod discard;
+pub mod hope;
 pub mod locate;
 pub mod make;
 pub mod reclaim;

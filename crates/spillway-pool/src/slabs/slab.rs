@@ -19,12 +19,16 @@ const HURRY_AT: usize = 54;
 const ROWS_AT: usize = 55;
 const STREAMS_AT: usize = 56;
 const COMING_ROOM_AT: usize = STREAMS_AT + STREAMS;
+pub(crate) const ROOM_NEWS_AT: usize = COMING_ROOM_AT + 1;
+pub(crate) const IN_VAIN_AT: usize = COMING_ROOM_AT + 2;
+pub(crate) const FORGOTTEN_AT: usize = COMING_ROOM_AT + 3;
+pub(crate) const LOOKED_AT: usize = COMING_ROOM_AT + 4;
 
 const STATE_AT: usize = 0;
 const PLACES_AT: usize = 1;
 const CHECKS_AT: usize = crate::slabs::room::SLAB_WORDS;
 
-const _: () = assert!(COMING_ROOM_AT < HEADER_WORDS && OWNERS_AT + crate::MAX_DONORS <= DATA_AT);
+const _: () = assert!(LOOKED_AT < HEADER_WORDS && OWNERS_AT + crate::MAX_DONORS <= DATA_AT);
 const _: () = assert!(PLACES_AT + MAX_PARTS <= CHECKS_AT);
 
 /// Rows that were given out to one write.
@@ -308,8 +312,11 @@ impl<'a> Table<'a> {
     /// Says that the donors that are there will have room for more than lives, once what is dead is cleared
     /// away; 0 where they will not. It holds until then, by the clock of all: a supervisor that was killed
     /// clears nothing away. For the supervisor alone.
-    pub fn set_room_coming(&self, until_ms: u64) {
-        self.words()[COMING_ROOM_AT].store(until_ms, SeqCst);
+    pub fn set_room_coming(&self, until_ms: u64, now_ms: u64) {
+        let was_coming = now_ms < self.words()[COMING_ROOM_AT].swap(until_ms, SeqCst);
+        if until_ms > now_ms && !was_coming {
+            self.note_room_news();
+        }
     }
 
     /// Whether room is to come, as the supervisor has found last: who finds none waits for it.
@@ -359,6 +366,8 @@ impl<'a> Table<'a> {
 
     /// Forgets a slot's page.
     pub fn forget(&self, slot: u32) {
-        self.slot_word(slot).store(0, SeqCst);
+        if self.slot_word(slot).swap(0, SeqCst) != 0 {
+            self.words()[FORGOTTEN_AT].fetch_add(1, SeqCst);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The processes of a run: they write, read and drop pages, and are killed.
 
 use spillway_pool::slabs::append::{Item, Outcome, Step};
+use spillway_pool::slabs::hope::RoomWait;
 use spillway_pool::words::Condition;
 
 use super::reading::ReadStep;
@@ -17,7 +18,7 @@ impl World {
         let before = std::mem::replace(&mut self.actors[actor], Actor::Idle);
         self.actors[actor] = match before {
             Actor::Idle => self.begin(table),
-            Actor::Writing { append, pages, sending } => self.go_on_writing(table, append, pages, sending),
+            Actor::Writing(writing) => self.go_on_writing(table, writing)?,
             Actor::Reading(reader) => self.go_on_reading(table, actor, reader)?,
         };
         Ok(())
@@ -47,10 +48,11 @@ impl World {
                 pages.push((slot, self.next_version));
             }
         }
-        self.write(pages)
+        let wait = RoomWait::begin(table, self.now);
+        self.write(pages, wait)
     }
 
-    fn write(&mut self, pages: Vec<(u32, u64)>) -> Actor {
+    fn write(&mut self, pages: Vec<(u32, u64)>, wait: RoomWait) -> Actor {
         let item = |&(slot, version): &(u32, u64)| Item {
             slot,
             check: check_of(&page_of(slot, version)),
@@ -58,7 +60,7 @@ impl World {
         };
         let stream = self.dice.below(2);
         let append = Append::new(stream, pages.iter().map(item).collect(), self.dice.next_u64());
-        Actor::Writing { append, pages, sending: None }
+        Actor::Writing(Writing { append, pages, sending: None, wait })
     }
 
     fn free(&mut self, slot: u32) {
@@ -95,10 +97,8 @@ impl World {
     fn go_on_writing(
         &mut self,
         table: &Table<'_>,
-        mut append: Append,
-        pages: Vec<(u32, u64)>,
-        mut sending: Option<Sending>,
-    ) -> Actor {
+        Writing { mut append, pages, mut sending, wait }: Writing,
+    ) -> Result<Actor, String> {
         if self.chance(250) {
             // Killed: nobody has read the slots' new contents, and their old ones are of no use.
             self.leave_under_way(sending);
@@ -106,11 +106,11 @@ impl World {
                 self.oracle.remove(&slot);
                 self.free(slot);
             }
-            return Actor::Idle;
+            return Ok(Actor::Idle);
         }
         let step = match &mut sending {
             Some(under_way) => match self.send_one(table, under_way) {
-                None => return Actor::Writing { append, pages, sending },
+                None => return Ok(Actor::Writing(Writing { append, pages, sending, wait })),
                 Some(is_stored) => {
                     let late = under_way.late;
                     sending = None;
@@ -119,14 +119,15 @@ impl World {
             },
             None => append.step(table, &Self::chooser(table)),
         };
-        match step {
-            Step::Again | Step::Pause => Actor::Writing { append, pages, sending },
+        Ok(match step {
+            Step::Again | Step::Pause => Actor::Writing(Writing { append, pages, sending, wait }),
             Step::Send(what) => {
                 let own: Vec<Page> = pages.iter().map(|&(slot, version)| page_of(slot, version)).collect();
                 let left = self.messages(&what, &own);
-                Actor::Writing { append, pages, sending: Some(Sending::of(left)) }
+                Actor::Writing(Writing { append, pages, sending: Some(Sending::of(left)), wait })
             }
             Step::Done(outcome) => {
+                let wait = self.wait_on(table, outcome, wait)?;
                 let stored = match outcome {
                     Outcome::Stored { pages } => pages,
                     Outcome::Again | Outcome::NoRoom | Outcome::NoDonor => 0,
@@ -144,9 +145,9 @@ impl World {
                         rest.push((slot, version));
                     }
                 }
-                if rest.is_empty() { Actor::Idle } else { self.write(rest) }
+                if rest.is_empty() { Actor::Idle } else { self.write(rest, wait) }
             }
-        }
+        })
     }
 
     fn go_on_reading(

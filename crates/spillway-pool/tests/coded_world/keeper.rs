@@ -11,6 +11,8 @@ use super::discards::Discarding;
 use super::mover::{Emptying, Work};
 use super::*;
 
+/// What was said of room that is to come holds for so long.
+const ROOM_COMING: u64 = 2_000;
 /// Slots that are looked at in one step of a census.
 const GLANCE: u32 = 12;
 /// Slabs that are emptied beside each other, and between two looks.
@@ -43,6 +45,11 @@ impl Keeper {
     /// The slabs that workers empty now.
     pub(super) fn under_way(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.workers.iter().filter_map(Work::slab)
+    }
+
+    /// Slabs that are to be emptied, or are emptied now.
+    pub(super) fn work_left(&self) -> usize {
+        self.round.left() + self.under_way().count()
     }
 }
 
@@ -181,6 +188,7 @@ impl World {
     fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
+        table.set_room_coming(if found.is_room_coming { self.now + ROOM_COMING } else { 0 }, self.now);
         for &(slab, generation) in &found.lost {
             slots_in(table, 0..SLOTS, slab, generation).into_iter().for_each(|slot| {
                 lose(table, slot);
@@ -189,9 +197,10 @@ impl World {
         // Those that are empty are fenced, for the next look to find them so.
         let (empty, full): (Vec<Task>, Vec<Task>) =
             found.tasks.iter().copied().partition(|task| task.live == 0);
-        for task in empty {
+        for task in &empty {
             let _ = table.fence(task.slab, task.generation);
         }
+        table.note_looked(census, empty.iter().chain(&full));
         (self.keeper.round, self.keeper.is_short) = (Round::new(full, MOST_TASKS), found.is_short);
         Ok(())
     }

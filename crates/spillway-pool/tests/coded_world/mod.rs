@@ -6,6 +6,7 @@ mod keeper;
 mod mover;
 mod reading;
 mod settling;
+mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
@@ -15,6 +16,7 @@ use spillway_pool::new_donor::{NewDonor, SPILL_DOMAIN};
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
+use spillway_pool::slabs::hope::RoomWait;
 use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
 use spillway_pool::slabs::words::{Seat, SlabPhase};
@@ -23,6 +25,7 @@ use spillway_pool::words::Place;
 
 use keeper::Keeper;
 use reading::{Answer, Connections, Reader};
+use waiting::Hopes;
 
 /// Donors that a world begins with, and with those that may join.
 const FIRST_DONORS: usize = 7;
@@ -119,10 +122,18 @@ struct Sent {
     may_come_late: bool,
 }
 
+/// Pages that are being written: which, and since when room is waited for.
+struct Writing {
+    append: Append,
+    pages: Vec<(u32, u64)>,
+    sending: Option<Sending>,
+    wait: RoomWait,
+}
+
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Actor {
     Idle,
-    Writing { append: Append, pages: Vec<(u32, u64)>, sending: Option<Sending> },
+    Writing(Writing),
     Reading(Reader),
 }
 
@@ -149,6 +160,7 @@ pub struct World {
     /// By actor: until when it stands still.
     stopped: [u64; ACTORS],
     keeper: Keeper,
+    hopes: Hopes,
     /// What each slot must hold.
     oracle: BTreeMap<u32, u64>,
     busy: Vec<u32>,
@@ -177,6 +189,9 @@ pub struct World {
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
+    /// Writes that waited for room in vain, and that were refused since others had.
+    pub vain: u64,
+    pub refused: u64,
 }
 
 fn coding() -> Coding {
@@ -224,6 +239,7 @@ impl World {
             connections: (0..ACTORS).map(|_| Connections::new()).collect(),
             stopped: [0; ACTORS],
             keeper: Keeper::default(),
+            hopes: Hopes::default(),
             oracle: BTreeMap::new(),
             busy: Vec::new(),
             bug,
@@ -245,6 +261,8 @@ impl World {
             losses: 0,
             joined: 0,
             left: 0,
+            vain: 0,
+            refused: 0,
         }
     }
 
@@ -271,6 +289,7 @@ impl World {
                 actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
                 _ => self.with_table(|world, table| world.keep(table))?,
             }
+            self.with_table(|world, table| world.note_changes(table));
         }
         self.with_table(|world, table| world.settle(table))
     }

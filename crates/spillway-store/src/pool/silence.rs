@@ -13,6 +13,25 @@ use crate::Lane;
 /// Who has not waited for so long has found the answer there, and does not know since when.
 const WAITED: Duration = Duration::from_micros(10);
 
+/// What has come of waiting for donors: a bit for each that has answered, or cannot be waited for; and for
+/// each that was silent for longer than is usual for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
+    answered: u64,
+    silent: u64,
+}
+
+impl Heard {
+    /// Whether a donor is not waited for any more.
+    pub(super) fn is_over(&self, donor: usize) -> bool {
+        (self.answered | self.silent) >> donor & 1 == 1
+    }
+
+    pub(super) fn is_silent(&self, donor: usize) -> bool {
+        self.silent >> donor & 1 == 1
+    }
+}
+
 impl DonorLanes {
     /// What the answer of a donor comes by to what it was sent for.
     fn awaited(&self, donor: usize) -> Option<BorrowedFd<'_>> {
@@ -22,6 +41,44 @@ impl DonorLanes {
     /// Whether an answer of a donor is under way.
     pub(super) fn is_awaited(&self, donor: usize) -> bool {
         self.awaited(donor).is_some()
+    }
+
+    /// Waits until some of these donors have answered what they were sent for, or were silent for longer than
+    /// is usual for each. `is_fresh` where it was sent for a moment ago.
+    pub(super) fn hear_first(
+        &self,
+        donors: impl Iterator<Item = usize>,
+        since: Instant,
+        is_fresh: bool,
+    ) -> Heard {
+        let (table, begin) = (self.shared.table(), Instant::now());
+        let mut heard = Heard::default();
+        let (mut awaited, mut sockets) = (Vec::new(), Vec::new());
+        let mut usual = Duration::MAX;
+        for donor in donors {
+            let Some(socket) = self.awaited(donor) else {
+                heard.answered |= 1 << donor;
+                continue;
+            };
+            let of_donor = Duration::from_micros(table.hedge_after_us(donor));
+            usual = usual.min(of_donor);
+            awaited.push((donor, of_donor));
+            sockets.push(socket);
+        }
+        if heard.answered != 0 || sockets.is_empty() {
+            return heard;
+        }
+        let ready = await_ready(&sockets, usual.saturating_sub(begin - since));
+        let (end, has_answer) = (Instant::now(), ready.iter().any(|is_ready| *is_ready));
+        for ((donor, usual), is_ready) in awaited.into_iter().zip(ready) {
+            let is_silent = !has_answer && end - since >= usual;
+            heard.answered |= u64::from(is_ready) << donor;
+            heard.silent |= u64::from(is_silent) << donor;
+            if is_silent || (is_ready && (is_fresh || end - begin >= WAITED)) {
+                table.note_answer(donor, (end - since).as_micros() as u64);
+            }
+        }
+        heard
     }
 
     /// Waits for the answer to what was sent for, as long as is usual for the donor; whether it is silent for
@@ -71,6 +128,11 @@ impl DonorLanes {
 /// Waits for so long until one of the sockets can be read from; which, by number. What cannot be waited for
 /// counts as the first.
 fn await_any(sockets: &[BorrowedFd<'_>], timeout: Duration) -> Option<usize> {
+    await_ready(sockets, timeout).into_iter().position(|is_ready| is_ready)
+}
+
+/// The same; which of them can be read from.
+fn await_ready(sockets: &[BorrowedFd<'_>], timeout: Duration) -> Vec<bool> {
     let timeout = Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
@@ -78,8 +140,31 @@ fn await_any(sockets: &[BorrowedFd<'_>], timeout: Duration) -> Option<usize> {
     let mut polled: Vec<PollFd<'_>> =
         sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();
     match poll(&mut polled, Some(&timeout)) {
-        Ok(0) => None,
-        Ok(_) => polled.iter().position(|socket| !socket.revents().is_empty()),
-        Err(_) => Some(0),
+        Ok(_) => polled.iter().map(|socket| !socket.revents().is_empty()).collect(),
+        Err(_) => (0..sockets.len()).map(|at| at == 0).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn who_has_answered_is_heard_whatever_others_do() -> std::io::Result<()> {
+        let (one, two, three) = (UnixStream::pair()?, UnixStream::pair()?, UnixStream::pair()?);
+        let sockets = [one.0.as_fd(), two.0.as_fd(), three.0.as_fd()];
+        let brief = Duration::from_millis(1);
+        assert_eq!(await_ready(&sockets, brief), [false; 3]);
+        assert_eq!(await_any(&sockets, brief), None);
+        (&three.1).write_all(b"x")?;
+        drop(two.1);
+        // One that was closed has nothing more to wait for.
+        assert_eq!(await_ready(&sockets, Duration::from_secs(60)), [false, true, true]);
+        assert_eq!(await_any(&sockets, Duration::from_secs(60)), Some(1));
+        Ok(())
     }
 }

@@ -140,11 +140,13 @@ impl Keeper {
         self.discards.make_free(&site, &mut self.lanes);
         let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
-        table.set_room_coming(if found.is_room_coming { now_ms() + ROOM_COMING_MS } else { 0 });
+        let now = now_ms();
+        table.set_room_coming(if found.is_room_coming { now + ROOM_COMING_MS } else { 0 }, now);
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
-        let Emptied { is_stuck, has_more, .. } = self.empty_some(&found, is_hurried, donors, time);
+        let Emptied { is_stuck, has_more, .. } =
+            self.empty_some((census, &found), is_hurried, (donors, time));
         // What waits for what is dead to be cleared away waits for no donor.
         let is_stuck = is_stuck && !found.is_whole_room_coming;
         self.news.tell(&found, is_stuck);
@@ -155,7 +157,12 @@ impl Keeper {
 
     /// Empties the slabs that need it most, for so long. Slabs that are emptied for what is dead in them are
     /// left for later where donors are not as they were.
-    fn empty_some(&mut self, found: &Findings, is_hurried: bool, donors: Donors, time: Duration) -> Emptied {
+    fn empty_some(
+        &mut self,
+        (census, found): (&Census, &Findings),
+        is_hurried: bool,
+        (donors, time): (Donors, Duration),
+    ) -> Emptied {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         let is_tried = |task: &&Task| {
@@ -165,7 +172,7 @@ impl Keeper {
         let (empty, full): (Vec<Task>, Vec<Task>) =
             found.tasks.iter().filter(is_tried).copied().partition(|task| task.live == 0);
         // The next look finds that nothing lives in them.
-        for task in empty {
+        for task in &empty {
             let _ = table.fence(task.slab, task.generation);
         }
         let chosen: Vec<Task> = full
@@ -173,6 +180,7 @@ impl Keeper {
             .take(MOST_TASKS.max(table.slabs() as usize / TASKS_OF))
             .filter(|task| table.fence(task.slab, task.generation))
             .collect();
+        table.note_looked(census, empty.iter().chain(&chosen));
         let emptying = Emptying::new(&table, chosen);
         let bounds = Bounds {
             // What went before, as discards may, is not taken from it: something is moved after each look.

@@ -172,11 +172,16 @@ impl Reads {
             now
         });
         // Who is silent is heard last: the others, who may be asked in its place, have answered by then.
-        let mut silent = Vec::new();
-        for group in by_donor(&wants) {
-            match self.lanes.is_silent(donor_of(group), since, posted.is_none()) {
-                true => silent.push(group),
-                false => _ = self.hear(batch, asked, group),
+        let (mut awaited, mut silent): (Vec<&[Want]>, Vec<&[Want]>) =
+            (by_donor(&wants).collect(), Vec::new());
+        while !awaited.is_empty() {
+            let donors = || awaited.iter().map(|group| donor_of(group));
+            let heard = self.lanes.hear_first(donors(), since, posted.is_none());
+            for group in awaited.extract_if(.., |group| heard.is_over(donor_of(group))) {
+                match heard.is_silent(donor_of(group)) {
+                    true => silent.push(group),
+                    false => _ = self.hear(batch, asked, group),
+                }
             }
         }
         for group in silent {
@@ -214,19 +219,32 @@ impl Reads {
 
     /// Hears one donor's answer; says which pages came.
     fn pages_of(&mut self, batch: &mut [ReadRequest<'_>], asked: &[Asked], group: &[Want]) -> Vec<bool> {
+        let index_of = |want: &Want| asked[want.asked].open.index;
+        let request =
+            |want: &Want, page| ReadRequest { slot: slot_of(want.place, want.row), page, outcome: Ok(()) };
+        let mut requests: Vec<ReadRequest<'_>> = Vec::with_capacity(group.len());
+        let is_direct = group.iter().all(|want| want.source.is_none());
+        if is_direct && group.is_sorted_by(|one, next| index_of(one) < index_of(next)) {
+            // As nearly always: no list of all pages is made for each donor.
+            let mut rest = batch.iter_mut();
+            let mut passed = 0;
+            for want in group {
+                let own = rest.nth(index_of(want) - passed);
+                passed = index_of(want) + 1;
+                requests.extend(own.map(|own| request(want, &mut *own.page)));
+            }
+            return self.lanes.fetch_at(group[0].place, Purpose::Read, &mut requests);
+        }
         let mut own: Vec<Option<&mut Page>> =
             batch.iter_mut().map(|request| Some(&mut *request.page)).collect();
-        let has_sources = group.iter().any(|want| want.source.is_some());
-        let sources = if has_sources { &mut self.sources[..] } else { &mut [] };
-        let mut sources: Vec<Option<&mut Page>> = sources.iter_mut().map(Some).collect();
-        let mut requests: Vec<ReadRequest<'_>> = Vec::with_capacity(group.len());
+        let mut sources: Vec<Option<&mut Page>> = self.sources.iter_mut().map(Some).collect();
         for want in group {
             let page = match want.source {
                 Some(source) => sources[source].take(),
                 None => own[asked[want.asked].open.index].take(),
             };
             let Some(page) = page else { return vec![false; group.len()] };
-            requests.push(ReadRequest { slot: slot_of(want.place, want.row), page, outcome: Ok(()) });
+            requests.push(request(want, page));
         }
         self.lanes.fetch_at(group[0].place, Purpose::Read, &mut requests)
     }
@@ -304,9 +322,11 @@ impl Reads {
         let shared = Arc::clone(&self.lanes.shared);
         let table = shared.table();
         self.fetch(batch, &mut posted.asked, Some(posted.since));
+        let mut is_asked = vec![false; batch.len()];
+        posted.asked.iter().for_each(|asked| is_asked[asked.open.index] = true);
         let mut open = Self::all(batch);
+        open.retain(|page| !is_asked[page.index]);
         for asked in &posted.asked {
-            open.retain(|page| page.index != asked.open.index);
             open.extend(self.look_at(&table, batch, asked));
         }
         self.read(batch, open);
@@ -339,18 +359,27 @@ pub(super) fn wants_of(
     asked: usize,
     first_source: Option<usize>,
 ) -> impl Iterator<Item = Want> + use<> {
-    let reading = *reading;
-    let row = reading.seat.row;
-    let parts: Vec<(usize, Place)> = reading.parts().collect();
-    parts.into_iter().enumerate().map(move |(at, (part, place))| {
+    let Reading { seat, sources, .. } = *reading;
+    let row = seat.row;
+    let parts = sources.into_iter().enumerate().filter_map(|(part, place)| Some((part, place?)));
+    parts.enumerate().map(move |(at, (part, place))| {
         let source = first_source.map(|first| first + at);
         Want { asked, part, place, row, source }
     })
 }
 
 pub(super) fn sort_by_donor(wants: &mut [Want]) {
-    // Stable, so pages of one donor stay in the order of the batch.
-    wants.sort_by_key(|want| want.place.donor);
+    let mut met = 0_u64;
+    let is_met_anew = |group: &[Want]| {
+        let (before, donor) = (met, 1 << donor_of(group));
+        met |= donor;
+        before & donor != 0
+    };
+    // Pages that are neighbours lie part by part, and so donor by donor, as they come.
+    if by_donor(wants).any(is_met_anew) {
+        // Stable, so pages of one donor stay in the order of the batch.
+        wants.sort_by_key(|want| want.place.donor);
+    }
 }
 
 /// What is asked of each donor.
@@ -360,4 +389,38 @@ pub(super) fn by_donor(wants: &[Want]) -> impl Iterator<Item = &[Want]> {
 
 pub(super) fn donor_of(group: &[Want]) -> usize {
     group.first().map_or(0, |want| usize::from(want.place.donor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn donors(wants: &[Want]) -> Vec<Vec<(u8, usize)>> {
+        let of = |group: &[Want]| group.iter().map(|want| (want.place.donor, want.asked)).collect();
+        by_donor(wants).map(of).collect()
+    }
+
+    fn wants_from(order: &[u8]) -> Vec<Want> {
+        let want = |(asked, &donor): (usize, &u8)| {
+            let place = Place { donor, life: 1, extent: 0 };
+            Want { asked, part: 0, place, row: asked as u16, source: None }
+        };
+        order.iter().enumerate().map(want).collect()
+    }
+
+    #[test]
+    fn each_donor_is_asked_once_and_in_the_order_of_the_batch() {
+        for order in [&[3, 3, 1, 1, 2][..], &[3, 1, 3, 2, 1], &[1, 2, 3, 1], &[]] {
+            let mut wants = wants_from(order);
+            sort_by_donor(&mut wants);
+            let groups = donors(&wants);
+            let mut asked: Vec<u8> = groups.iter().map(|group| group[0].0).collect();
+            let all = asked.len();
+            asked.sort_unstable();
+            asked.dedup();
+            assert_eq!(asked.len(), all, "{order:?}: {groups:?}");
+            assert!(groups.iter().all(|group| group.is_sorted()), "{order:?}: {groups:?}");
+            assert_eq!(groups.concat().len(), order.len());
+        }
+    }
 }

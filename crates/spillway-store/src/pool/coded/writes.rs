@@ -8,6 +8,8 @@ use std::time::Duration;
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::code::Code;
 use spillway_pool::slabs::append::{Append, Item, Outcome, Sending, Step, seat_of};
+use spillway_pool::slabs::hope::RoomWait;
+use spillway_pool::table::Table;
 use spillway_pool::words::{Condition, Place};
 
 use super::reads::slot_of;
@@ -191,16 +193,17 @@ impl Writes {
             .map(|request| Item { slot: request.slot, check: check(request.page), from: None })
             .collect();
         let patience = shared.spec.patience;
-        let (mut since_ms, mut has_told, mut failures) = (now_ms(), false, 0);
+        let (mut wait, mut has_told, mut failures) = (RoomWait::begin(&table, now_ms()), false, 0);
         while !left.is_empty() {
             let own: Vec<Item> = left.iter().map(|&index| items[index]).collect();
             let pages: Vec<&Page> = left.iter().map(|&index| batch[index].page).collect();
             let written = self.append(lanes, own, &pages);
-            let waited = Duration::from_millis(now_ms().saturating_sub(since_ms));
+            let now = now_ms();
+            let waited = Duration::from_millis(wait.waited_ms(now));
             let failure = match written {
                 Written::Stored(count) => {
                     left.drain(..count).for_each(|index| batch[index].outcome = Ok(()));
-                    (since_ms, failures) = (now_ms(), 0);
+                    (wait, failures) = (RoomWait::begin(&table, now), 0);
                     continue;
                 }
                 Written::Again if waited < patience.reconnect => {
@@ -211,14 +214,14 @@ impl Writes {
                     }
                     continue;
                 }
-                Written::NoRoom if waited < patience_for_room(patience, table.is_room_coming(now_ms())) => {
+                Written::NoRoom if wait.goes_on(&table, now, room_patience_ms(patience, &table, now)) => {
                     table.ask_for_room();
                     has_told |= tell_waiting_for_room(&shared, waited);
                     sleep(PAUSE);
                     continue;
                 }
-                Written::NoDonor if now_ms() < waits_until_ms(&shared, since_ms) => {
-                    has_told |= tell_waiting(lanes, since_ms, patience.reconnect);
+                Written::NoDonor if now < waits_until_ms(&shared, wait.since_ms()) => {
+                    has_told |= tell_waiting(lanes, wait.since_ms(), patience.reconnect);
                     sleep(PAUSE);
                     continue;
                 }
@@ -258,6 +261,10 @@ fn tell_waiting(lanes: &DonorLanes, since_ms: u64, patience: Duration) -> bool {
 /// cleared away, as long as for donors: the pool is not full.
 fn patience_for_room(Patience { timeout, reconnect }: Patience, is_room_coming: bool) -> Duration {
     if is_room_coming { timeout.max(reconnect) } else { timeout }
+}
+
+fn room_patience_ms(patience: Patience, table: &Table<'_>, now_ms: u64) -> u64 {
+    patience_for_room(patience, table.is_room_coming(now_ms)).as_millis() as u64
 }
 
 /// Says that room is waited for, once that takes long; whether it has.
