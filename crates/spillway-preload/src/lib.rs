@@ -70,10 +70,18 @@ extern "C" fn start() {
         let startup = STARTUP.get_or_init(|| startup);
         install::install_syscall().map_err(|error| error.to_string())?;
         startup.attach(&inline::sites::patch)?;
+        // A library may have begun others. They have no stacks for our handlers, and map and unmap memory
+        // while we look at what there is.
+        let is_alone = inline::presence::is_single_threaded();
+        if !is_alone {
+            inline::leaving::leave();
+        }
         install::install().map_err(|error| error.to_string())?;
         inline::enter();
         startup.note_served();
-        adopt::adopt_existing();
+        if is_alone {
+            adopt::adopt_existing();
+        }
         Ok(())
     });
     if let Err(reason) = begun {

@@ -1,5 +1,5 @@
-//! What watches a program's memory by standing in libc's place itself. It would find our changes to libc where it
-//! expects libc, and wait for itself: such a program runs unmanaged.
+//! What watches a program's memory by standing in libc's place itself. It would find our changes to libc
+//! where it expects libc, and wait for itself: such a program runs unmanaged.
 
 use std::ffi::CStr;
 

@@ -10,8 +10,9 @@ use rustix::fs::{Mode, OFlags, RawDir, open};
 use rustix::io::{Errno, Result};
 use rustix::thread::futex;
 
-use crate::raw;
+use crate::page::PAGE_SIZE;
 use crate::signal::{self, Action, Context};
+use crate::{raw, raw_thread};
 
 /// The last real-time signal, which libc leaves alone.
 const SIGNAL: i32 = 64;
@@ -21,6 +22,8 @@ const MOST_THREADS: usize = 1024;
 const TRIES: usize = 2000;
 /// They come at once, or wait for a processor.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Who blocks the signal for so long blocks it always: a thread that waits for others' signals.
+const BLOCKED_FOR_GOOD: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_micros(20);
 
 const FREE: u32 = 0;
@@ -51,13 +54,15 @@ extern "C-unwind" fn hold(_: i32, _: &libc::siginfo_t, context: &mut libc::ucont
 }
 
 /// Does `action` while all other threads stand still, each at an instruction that `may_rest_at` accepts.
-/// Threads that block [`SIGNAL`] are not held: raw threads, which run nothing but code of ours.
+/// Threads that block [`SIGNAL`] for good are not held, so raw threads, which run nothing but code of ours.
 ///
 /// # Errors
 /// EBUSY when that cannot be had, and the kernel's.
 pub fn with_others_held<T>(may_rest_at: &dyn Fn(usize) -> bool, action: &mut dyn FnMut() -> T) -> Result<T> {
     let mut sent = Vec::with_capacity(MOST_THREADS);
-    if !others(&mut |_| false)? {
+    let mut live = 0;
+    others(&mut |_| live += 1)?;
+    if live <= raw_thread::started() {
         return Ok(action());
     }
     // SAFETY: the handler uses nothing but words of its own.
@@ -100,16 +105,19 @@ fn hold_all(sent: &mut Vec<u32>) -> Result<bool> {
     STATE.store(HELD, Ordering::Release);
     let begun = Instant::now();
     loop {
-        let (mut is_news, mut alive) = (false, 0);
+        let (mut is_news, mut alive, mut left_out) = (false, 0, 0);
         others(&mut |thread| {
-            if !sent.contains(&thread) && sent.len() < MOST_THREADS && send(thread) {
+            let mut is_sent = sent.contains(&thread);
+            if !is_sent && sent.len() < MOST_THREADS && can_be_held(thread) && send(thread) {
                 sent.push(thread);
-                is_news = true;
+                (is_news, is_sent) = (true, true);
             }
-            alive += usize::from(sent.contains(&thread));
-            true
+            alive += usize::from(is_sent);
+            left_out += usize::from(!is_sent);
         })?;
-        if !is_news && CAME.load(Ordering::Acquire) >= alive {
+        // Who blocks the signal just now, as while it makes a thread, may come yet.
+        let has_settled = left_out <= raw_thread::started() || begun.elapsed() > BLOCKED_FOR_GOOD;
+        if !is_news && has_settled && CAME.load(Ordering::Acquire) >= alive {
             return Ok(sent.len() < MOST_THREADS);
         }
         if begun.elapsed() > PATIENCE {
@@ -136,32 +144,31 @@ fn send(thread: u32) -> bool {
     unsafe { raw::syscall(libc::SYS_tgkill as usize, arguments) == 0 }
 }
 
-/// Names the other threads of this process that can be held, until `each` says false. Whether there was one.
-/// Allocates nothing by libc.
-fn others(each: &mut dyn FnMut(u32) -> bool) -> Result<bool> {
+/// Names the other threads of this process that have not ended. Allocates nothing by libc.
+fn others(each: &mut dyn FnMut(u32)) -> Result<()> {
     let tasks = open("/proc/self/task", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut buffer = [MaybeUninit::uninit(); PAGE_SIZE];
     let mut entries = RawDir::new(&tasks, &mut buffer);
-    let (own, mut is_one) = (signal::own_thread(), false);
+    let own = signal::own_thread();
     while let Some(entry) = entries.next() {
         let name = entry?.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok());
-        if let Some(thread) = name.filter(|&thread| thread != own && can_be_held(thread)) {
-            is_one = true;
-            if !each(thread) {
-                break;
-            }
+        let is_live =
+            |&thread: &u32| field(thread, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']));
+        if let Some(thread) = name.filter(|&thread| thread != own).filter(is_live) {
+            each(thread);
         }
     }
-    Ok(is_one)
+    Ok(())
 }
 
-/// Whether a thread would be given the signal; not once it has ended.
+/// Whether a thread lets the signal in.
 fn can_be_held(thread: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")) else {
-        return false;
-    };
-    let field = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-    let blocked = field("SigBlk:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let has_ended = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
-    blocked.is_some_and(|mask| mask & signal::bit(SIGNAL) == 0) && !has_ended
+    let blocked = field(thread, "SigBlk:").and_then(|mask| u64::from_str_radix(&mask, 16).ok());
+    blocked.is_some_and(|mask| mask & signal::bit(SIGNAL) == 0)
+}
+
+/// Of what the kernel tells of a thread (proc(5), `/proc/PID/status`).
+fn field(thread: u32, key: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned())
 }

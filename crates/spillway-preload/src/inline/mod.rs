@@ -38,7 +38,7 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{call_stubs, dispatch};
 
 use self::leaving::leave;
-use self::presence::{ALT_STACKS, former_pager, is_single_threaded, pager};
+use self::presence::{ALT_STACKS, former_pager, pager};
 use crate::process::set_errno;
 use crate::{devices, memory_hooks};
 
@@ -47,14 +47,10 @@ const BUS_ADRERR: i32 = 2;
 /// `si_code` of a page that is marked as lost.
 const BUS_MCEERR_AR: i32 = 4;
 
-/// Has the calling thread, the only one of the program, serve its faults from now on. Where it is not the only
-/// one - a library has begun others, which have no stacks for our handlers - or the kernel or a filter does
-/// not allow it, handlers go on doing so.
+/// Has the calling thread, the only one of the program, serve its faults from now on. Where the kernel or a
+/// filter does not allow it, handlers go on doing so.
 pub fn enter() {
     let Some(pager) = pager() else { return };
-    if !is_single_threaded() {
-        return leave();
-    }
     pager.note_alone();
     if take_over().is_err() {
         leave();
