@@ -13,13 +13,13 @@ use std::ops::Range;
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::memory::note_unseen_pins;
-use spillway_sys::raw;
 
+use crate::file_kind::file_kind;
 use crate::process::{call, up};
 use crate::program_memory::read;
 
 /// Level and name of the option that gives an AF_XDP socket its frames (`linux/if_xdp.h`).
-const SOL_XDP: usize = 283;
+pub const SOL_XDP: usize = 283;
 const XDP_UMEM_REG: usize = 4;
 
 /// Groups of ioctl(2) whose devices keep no memory, or count what they keep, or hear of what is evicted:
@@ -85,7 +85,9 @@ const GIFTS: [Gift; 5] = [
 /// Whether a system call is one by which memory may be given to a device.
 pub fn may_give(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
-        libc::SYS_ioctl => !KEEP_NOTHING_UNSEEN.contains(&(a[1] >> 8 & 0xFF)) && is_device(a[0]),
+        libc::SYS_ioctl => {
+            !KEEP_NOTHING_UNSEEN.contains(&(a[1] >> 8 & 0xFF)) && file_kind(a[0]) == libc::S_IFCHR
+        }
         libc::SYS_setsockopt => a[1] == SOL_XDP,
         _ => false,
     }
@@ -100,16 +102,6 @@ pub fn give(number: usize, a: [usize; 6]) {
     if let Some(range) = given(number, a) {
         call(Operation::Unmanage, [range.start, range.len(), 0, 0]);
     }
-}
-
-fn is_device(descriptor: usize) -> bool {
-    /// `st_mode`, in words of eight bytes.
-    const MODE: usize = 3;
-    let mut status = [0_u64; 18];
-    let at = status.as_mut_ptr().expose_provenance();
-    // SAFETY: fstat(2) fills a `struct stat` of 144 bytes.
-    let result = unsafe { raw::syscall(libc::SYS_fstat as usize, [descriptor, at, 0, 0, 0, 0]) };
-    result == 0 && std::hint::black_box(status)[MODE] as u32 & libc::S_IFMT == libc::S_IFCHR
 }
 
 /// Whole pages that a call gives; `None` where it gives none, or its argument is not there.
@@ -208,5 +200,21 @@ mod tests {
         }
         let sets = |level| may_give(libc::SYS_setsockopt as usize, [0, level, XDP_UMEM_REG, 0, 0, 0]);
         assert!(sets(SOL_XDP) && !sets(libc::SOL_SOCKET as usize));
+    }
+
+    #[test]
+    fn after_a_request_that_is_not_known_pins_may_be_unseen() {
+        use std::os::fd::AsRawFd;
+        let has_unseen_pins = || {
+            let status = spillway_sys::memory::ProcessStatus::open().unwrap();
+            status.outsiders().unwrap().has_unseen_pins
+        };
+        let device = std::fs::File::open("/dev/null").unwrap();
+        let ask =
+            |request| give(libc::SYS_ioctl as usize, [device.as_raw_fd() as usize, request, 0, 0, 0, 0]);
+        ask(libc::TCGETS as usize);
+        assert!(!has_unseen_pins());
+        ask(0xC008_5600);
+        assert!(has_unseen_pins());
     }
 }

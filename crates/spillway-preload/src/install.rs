@@ -7,6 +7,7 @@ use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, IcedError, Instruction, InstructionBlock,
 };
 use rustix::io::Errno;
+use spillway_pager::attach::Startup;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use spillway_sys::maps;
 use thiserror::Error;
@@ -14,6 +15,7 @@ use thiserror::Error;
 use crate::originals::{
     CURRENT_BREAK, HEAP_START, ORIGINAL_CLONE, ORIGINAL_FORK, ORIGINAL_MUTEX_INIT, ORIGINAL_PTHREAD_CREATE,
 };
+use crate::process::STARTUP;
 use crate::{
     exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry,
     thread_hooks,
@@ -53,7 +55,7 @@ impl From<Errno> for InstallError {
 pub fn install_syscall() -> Result<(), InstallError> {
     let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below.
-    unsafe { code_patch::redirect_all(&[(find(c"syscall")?, entry)])? };
+    unsafe { code_patch::redirect_all(0, &[(find(c"syscall")?, entry)])? };
     Ok(())
 }
 
@@ -102,11 +104,12 @@ pub fn install() -> Result<(), InstallError> {
 
 /// Each name with its hook.
 fn redirect<'a>(hooks: impl Iterator<Item = (&'a CStr, usize)>) -> Result<(), InstallError> {
+    let own_threads = STARTUP.get().map_or(0, Startup::thread_count);
     let found: Result<Vec<(usize, usize)>, InstallError> =
         hooks.map(|(name, hook)| Ok((find(name)?, hook))).collect();
     // SAFETY: libc's functions of these names begin with more than JUMP_BYTES bytes of straight code, and the
     // hooks have their signatures.
-    unsafe { code_patch::redirect_all(&found?)? };
+    unsafe { code_patch::redirect_all(own_threads, &found?)? };
     Ok(())
 }
 

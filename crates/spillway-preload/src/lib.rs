@@ -10,7 +10,7 @@
 //! - [`reach`], [`program_memory`]: what the program hands to the kernel, read where its address may be
 //!   wrong;
 //! - [`vectors`], [`remote`]: lists of ranges, and another process's memory;
-//! - [`devices`]: memory that the program gives to a device;
+//! - [`file_kind`], [`devices`]: what a descriptor is of, and memory that the program gives to a device;
 //! - [`lock_hooks`], [`fork_hooks`], [`process_hooks`], [`memory_hooks`]: what stands in the place of mlock,
 //!   of fork, of calls that want a process of one thread, and of the memory calls;
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
@@ -25,6 +25,7 @@
 mod adopt;
 mod devices;
 mod exec_hooks;
+mod file_kind;
 mod fork_hooks;
 mod heap;
 mod inline;

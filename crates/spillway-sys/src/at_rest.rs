@@ -6,13 +6,13 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, RawDir, open};
+use rustix::fs::{Mode, OFlags, RawDir, open, stat};
 use rustix::io::{Errno, Result};
 use rustix::thread::futex;
 
 use crate::page::PAGE_SIZE;
+use crate::raw;
 use crate::signal::{self, Action, Context};
-use crate::{raw, raw_thread};
 
 /// The last real-time signal, which libc leaves alone.
 const SIGNAL: i32 = 64;
@@ -54,17 +54,20 @@ extern "C-unwind" fn hold(_: i32, _: &libc::siginfo_t, context: &mut libc::ucont
 }
 
 /// Does `action` while all other threads stand still, each at an instruction that `may_rest_at` accepts.
-/// Threads that block [`SIGNAL`] for good are not held, so raw threads, which run nothing but code of ours.
+/// Threads that block [`SIGNAL`] for good are not held, so the `raw_threads`, which run nothing but code of
+/// ours.
 ///
 /// # Errors
 /// EBUSY when that cannot be had, and the kernel's.
-pub fn with_others_held<T>(may_rest_at: &dyn Fn(usize) -> bool, action: &mut dyn FnMut() -> T) -> Result<T> {
-    let mut sent = Vec::with_capacity(MOST_THREADS);
-    let mut live = 0;
-    others(&mut |_| live += 1)?;
-    if live <= raw_thread::started() {
+pub fn with_others_held<T>(
+    raw_threads: usize,
+    may_rest_at: &dyn Fn(usize) -> bool,
+    action: &mut dyn FnMut() -> T,
+) -> Result<T> {
+    if other_threads()? <= raw_threads {
         return Ok(action());
     }
+    let mut sent = Vec::with_capacity(MOST_THREADS);
     // SAFETY: the handler uses nothing but words of its own.
     let before = unsafe { signal::set_handler(SIGNAL, hold, u64::MAX)? };
     let mut own = Action::default();
@@ -75,13 +78,16 @@ pub fn with_others_held<T>(may_rest_at: &dyn Fn(usize) -> bool, action: &mut dyn
         signal::raw_action(SIGNAL, &own, std::ptr::null_mut());
     }
     for _ in 0..TRIES {
-        let is_held = hold_all(&mut sent)?;
+        // Where it fails those who came are let go all the same.
+        let held = hold_all(raw_threads, &mut sent);
+        let is_held = held == Ok(true);
         let places = PLACES.iter().take(CAME.load(Ordering::Acquire));
         let is_at_rest =
             is_held && places.into_iter().all(|place| may_rest_at(place.load(Ordering::Relaxed)));
         let result = is_at_rest.then(&mut *action);
         if !release(is_held) {
             // The handler stays: one that comes late finds nothing to wait for.
+            held?;
             return result.ok_or(Errno::BUSY);
         }
         if let Some(result) = result {
@@ -97,7 +103,7 @@ pub fn with_others_held<T>(may_rest_at: &dyn Fn(usize) -> bool, action: &mut dyn
 }
 
 /// Sends the signal to each until no other is found. False where one does not come.
-fn hold_all(sent: &mut Vec<u32>) -> Result<bool> {
+fn hold_all(raw_threads: usize, sent: &mut Vec<u32>) -> Result<bool> {
     sent.clear();
     for count in [&COMING, &CAME, &WENT] {
         count.store(0, Ordering::Release);
@@ -116,7 +122,7 @@ fn hold_all(sent: &mut Vec<u32>) -> Result<bool> {
             left_out += usize::from(!is_sent);
         })?;
         // Who blocks the signal just now, as while it makes a thread, may come yet.
-        let has_settled = left_out <= raw_thread::started() || begun.elapsed() > BLOCKED_FOR_GOOD;
+        let has_settled = left_out <= raw_threads || begun.elapsed() > BLOCKED_FOR_GOOD;
         if !is_news && has_settled && CAME.load(Ordering::Acquire) >= alive {
             return Ok(sent.len() < MOST_THREADS);
         }
@@ -142,6 +148,16 @@ fn send(thread: u32) -> bool {
     let arguments = [signal::own_process() as usize, thread as usize, SIGNAL as usize, 0, 0, 0];
     // SAFETY: takes no address.
     unsafe { raw::syscall(libc::SYS_tgkill as usize, arguments) == 0 }
+}
+
+/// How many threads this process has beside the calling one. Takes no descriptor.
+///
+/// # Errors
+/// The kernel's: there is no /proc.
+pub fn other_threads() -> Result<usize> {
+    // Each is a directory, and a directory has two links more than it has directories.
+    let links = stat("/proc/self/task")?.st_nlink as usize;
+    Ok(links.saturating_sub(3))
 }
 
 /// Names the other threads of this process that have not ended. Allocates nothing by libc.

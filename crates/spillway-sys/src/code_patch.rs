@@ -45,19 +45,19 @@ pub unsafe fn redirect(function: usize, target: usize) -> Result<()> {
     unsafe { mprotect(address, bytes, MprotectFlags::READ | MprotectFlags::EXEC) }
 }
 
-/// The same for several functions, each with its target, while the program's other threads are held still
-/// elsewhere.
+/// The same for several functions, each with its target, while all other threads but the `raw_threads` are
+/// held still elsewhere.
 ///
 /// # Errors
 /// EBUSY where another thread is always in one of them, and the kernel's.
 ///
 /// # Safety
 /// As [`redirect`], but for who runs them.
-pub unsafe fn redirect_all(redirections: &[(usize, usize)]) -> Result<()> {
+pub unsafe fn redirect_all(raw_threads: usize, redirections: &[(usize, usize)]) -> Result<()> {
     // Who stands before the first byte runs the jump.
     let is_within = |place: usize, function: usize| (function + 1..function + JUMP_BYTES).contains(&place);
     let may_rest_at = |place| !redirections.iter().any(|&(function, _)| is_within(place, function));
-    at_rest::with_others_held(&may_rest_at, &mut || {
+    at_rest::with_others_held(raw_threads, &may_rest_at, &mut || {
         // SAFETY: nobody else runs, and nobody stands within.
         redirections.iter().try_for_each(|&(function, target)| unsafe { redirect(function, target) })
     })?

@@ -10,7 +10,6 @@
 use std::arch::{asm, global_asm};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
@@ -222,15 +221,6 @@ unsafe extern "C" {
     fn spillway_clone_thread(flags: usize, stack: usize, control_block: usize) -> isize;
 }
 
-/// Raw threads that were started in this process, or in the one that it was forked from.
-static STARTED: AtomicUsize = AtomicUsize::new(0);
-
-/// How many raw threads this process has: none of them ends before the program does.
-#[must_use]
-pub fn started() -> usize {
-    STARTED.load(Ordering::Relaxed)
-}
-
 /// Starts `entry(argument)` on a new thread of this process, with all signals blocked. `entry` never returns.
 ///
 /// # Safety
@@ -265,10 +255,7 @@ pub unsafe fn start(
     let result = unsafe { spillway_clone_thread(flags as usize, stack, memory.control_block) };
     drop(signals);
     match i32::try_from(result) {
-        Ok(pid) if pid > 0 => {
-            STARTED.fetch_add(1, Ordering::Relaxed);
-            Pid::from_raw(pid).ok_or(Errno::AGAIN)
-        }
+        Ok(pid) if pid > 0 => Pid::from_raw(pid).ok_or(Errno::AGAIN),
         _ => Err(Errno::from_raw_os_error(-result as i32)),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
 use spillway_pager::space::holds::Frame;
+use spillway_sys::at_rest::other_threads;
 use spillway_sys::signal::{self, AltStacks};
 use spillway_sys::{call_stubs, dispatch};
 
@@ -79,5 +80,5 @@ pub fn frame() -> Frame {
 /// Whether the calling thread is the program's only one.
 pub fn is_single_threaded() -> bool {
     let pager_threads = STARTUP.get().map_or(0, Startup::thread_count);
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+    other_threads() == Ok(pager_threads)
 }

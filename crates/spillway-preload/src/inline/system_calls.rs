@@ -11,6 +11,7 @@ use super::exec_strings::bring_strings;
 use super::leaving::leave;
 use super::presence::{frame, is_forking, pager};
 use super::{arguments, descriptors, signals, stack_readers};
+use crate::file_kind::file_kind;
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
@@ -364,16 +365,9 @@ fn used(number: usize, a: [usize; 6], uses: &mut dyn FnMut(Range<usize>)) -> boo
 /// Whether a call that did all of a part would have gone on, where another part could make it wait: what
 /// comes through a pipe or a socket is read as far as it is there.
 fn goes_on(number: usize, fd: usize) -> bool {
-    /// `st_mode`, in words of eight bytes.
-    const MODE: usize = 3;
     match number as i64 {
         libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => {
-            let mut status = Box::new([0_u64; 18]);
-            let at = status.as_mut_ptr().expose_provenance();
-            // SAFETY: fstat(2) fills a `struct stat` of 144 bytes.
-            let result = unsafe { raw::syscall(libc::SYS_fstat as usize, [fd, at, 0, 0, 0, 0]) };
-            let kind = std::hint::black_box(status)[MODE] as u32 & libc::S_IFMT;
-            result == 0 && !matches!(kind, libc::S_IFIFO | libc::S_IFSOCK) && !is_terminal(fd)
+            !matches!(file_kind(fd), 0 | libc::S_IFIFO | libc::S_IFSOCK) && !is_terminal(fd)
         }
         libc::SYS_vmsplice => false,
         _ => true,
