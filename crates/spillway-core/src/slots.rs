@@ -111,6 +111,23 @@ impl SlotTable<'_> {
         (first..slabs.end).chain(slabs.start..first).find_map(|slab| self.take_in_slab(held, &range, slab))
     }
 
+    /// Takes a free slot within `range` in a slab of which others are in use, `near` first. `None` when there is
+    /// none. A store that takes no page of a new slab may still have room for more in those.
+    #[must_use]
+    pub fn take_beside_others(
+        &self,
+        held: HeldSlots<'_>,
+        range: std::ops::Range<u32>,
+        near: u32,
+    ) -> Option<u32> {
+        let slabs = range.start >> SLAB_SHIFT..range.end.div_ceil(SLAB_SLOTS);
+        let first = (near >> SLAB_SHIFT).clamp(slabs.start, slabs.end);
+        (first..slabs.end)
+            .chain(slabs.start..first)
+            .filter(|&slab| self.slab_used[slab as usize].load(Ordering::Relaxed) > 0)
+            .find_map(|slab| self.take_in_slab(held, &range, slab))
+    }
+
     fn take_in_slab(&self, held: HeldSlots<'_>, range: &std::ops::Range<u32>, slab: u32) -> Option<u32> {
         if self.slab_used[slab as usize].load(Ordering::Relaxed) >= SLAB_SLOTS {
             return None;
@@ -311,6 +328,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn beside_others_no_slab_is_begun() {
+        let memory = Memory::new(4 * 512, 1);
+        let (table, held) = (memory.table(), memory.held(0));
+        let range = 512..3 * 512;
+        assert_eq!(table.take_beside_others(held, range.clone(), 700), None);
+        assert_eq!(table.take(held, range.clone(), 600), Some(600));
+        assert_eq!(table.take(held, 0..4 * 512, 1600), Some(1600));
+        for slot in (512..600).chain(601..1024) {
+            assert_eq!(table.take_beside_others(held, range.clone(), 1030), Some(slot));
+        }
+        assert_eq!(table.take_beside_others(held, range.clone(), 700), None, "1600 is of another store");
+        table.release(held, 777, |_| ());
+        assert_eq!(table.take_beside_others(held, range, 2047), Some(777));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fault_common::disks::{FailingDevice, SmallDisk};
-use fault_common::{BY_SIGBUS, Catch, Hold, SOON, Scene};
+use fault_common::{BY_SIGBUS, Catch, Filled, Hold, SOON, Scene};
 use pool_common::{Donors, donor, pool_command, refused, says};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -341,6 +341,53 @@ fn where_the_last_resort_is_full_too_memory_is_refused_and_nothing_is_lost() {
     assert_eq!((filled.right, filled.lost), (2 * filled.written, 0), "{filled:?}");
     assert!(filled.refused > 0 && filled.written > (20 * MIB) / PAGE_BYTES as u64, "{filled:?}");
     assert!(filled.complaint.contains("is full with its 4 MiB"), "{filled:?}");
+}
+
+/// Donor and last resort are full, and another donor that has room does not answer for a while: the program
+/// waits for it, and no memory is refused.
+#[test]
+fn a_donor_that_has_room_and_is_silent_for_a_while_is_waited_for_where_all_others_are_full() {
+    let mut donors = Donors::start(1, "16M");
+    donors.add("4M", &[]);
+    let scene = Scene::new();
+    for also in [String::new(), format!("&{}", spill(scene.work(), "4M"))] {
+        let query = format!("copies=1&reconnect=60{also}");
+        let (reader, mut tell) = std::io::pipe().unwrap();
+        // It begins once the larger one is silent.
+        let mut command = scene.run("8M", &[&donors.uri(&format!("?{query}"))], "/bin/sh");
+        command.args(["-c", r#"echo begins; read line; exec "$0" "$1""#]);
+        let mut running = Running::start_with(command.arg(c_program("fault_full")).arg("24"), reader);
+        running.expect("begins");
+        donors.signal(0, Signal::STOP);
+        says(&running, "is away");
+        tell.write_all(b"go\n").unwrap();
+        says(&running, "the donors that have room, 127.0.0.2");
+        donors.signal(0, Signal::CONT);
+        let finished = running.finish(PATIENCE);
+        let pages = (24 * MIB) / PAGE_BYTES as u64;
+        let whole = format!("begins\nwritten {pages} refused 0\nright {} lost 0\n", 2 * pages);
+        assert_eq!(finished.success(), whole, "{query}: {}", finished.complaint());
+    }
+}
+
+/// Of a pool of two donors one dies before anything is written: what the other one has room for is used whole,
+/// though more slots are free.
+#[test]
+fn where_a_donor_has_died_all_memory_of_the_other_is_used_before_any_is_refused() {
+    let (mut donors, scene) = (Donors::start(2, "8M"), Scene::new());
+    let (reader, mut tell) = std::io::pipe().unwrap();
+    let mut command = scene.run("8M", &[&donors.uri("?copies=1&reconnect=1")], "/bin/sh");
+    command.args(["-c", r#"echo begins; read line; exec "$0" "$1""#]);
+    let mut running = Running::start_with(command.arg(c_program("fault_full")).arg("24"), reader);
+    running.expect("begins");
+    donors.kill(0);
+    says(&running, "is away");
+    tell.write_all(b"go\n").unwrap();
+    let finished = running.finish(PATIENCE);
+    let filled = Filled::read(&finished);
+    assert_eq!((filled.right, filled.lost), (2 * filled.written, 0), "{filled:?}");
+    assert!(filled.refused > 0 && filled.complaint.contains("is full"), "{filled:?}");
+    assert!(filled.written > (15 * MIB) / PAGE_BYTES as u64, "{filled:?}");
 }
 
 /// Pages of the scratch file of a run, which has no name any more: how many there are, and how many of them

@@ -67,6 +67,12 @@ impl<K: Kernel> Worker<K> {
     fn take_free_slot(&mut self, range: Range<u32>, page_number: u64) -> Option<u32> {
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
         let within = (page_number % u64::from(SLAB_SLOTS)) as u32;
+        // Of a pool whose donors have died, slots are free for which nobody has room.
+        if self.engine.stores_full.load(Ordering::Relaxed)
+            && let Some(slot) = slots.take_beside_others(held, range.clone(), self.next_slab)
+        {
+            return Some(slot);
+        }
         let hint = self.engine.table.slab_of(page_number)?;
         let slab = match u32::try_from(hint.load(Ordering::Relaxed)).ok().and_then(|slab| slab.checked_sub(1))
         {

@@ -95,12 +95,24 @@ impl DonorLanes {
         since_ms: u64,
         now_ms: u64,
     ) -> bool {
+        let reason = || format!("the donors of a page, {}, cannot be reached", self.shared.names_of(donors));
+        self.tell_once_long(reason, until_ms, since_ms, now_ms)
+    }
+
+    /// Tells that somebody waits for room on donors that are away, once that takes long; whether it has.
+    pub(super) fn tell_waiting_for_room(&self, since_ms: u64, now_ms: u64) -> bool {
+        let awaited = self.shared.room_awaited(since_ms);
+        let names = || self.shared.names_of(&awaited.donors);
+        let reason = || format!("the donors that have room, {}, cannot be reached", names());
+        self.tell_once_long(reason, awaited.until_ms, since_ms, now_ms)
+    }
+
+    fn tell_once_long(&self, reason: impl Fn() -> String, until_ms: u64, since_ms: u64, now_ms: u64) -> bool {
         if now_ms.saturating_sub(since_ms) < TELL_AFTER_MS {
             return false;
         }
-        let reason = format!("the donors of a page, {}, cannot be reached", self.shared.names_of(donors));
         let left = Duration::from_millis(until_ms.saturating_sub(now_ms));
-        self.shared.hear(Event::Waiting { reason: &reason, left });
+        self.shared.hear(Event::Waiting { reason: &reason(), left });
         true
     }
 }

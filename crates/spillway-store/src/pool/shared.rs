@@ -277,6 +277,26 @@ impl Shared {
         since.max().unwrap_or(since_ms).min(since_ms) + reconnect_ms
     }
 
+    /// Donors that have room for a page, though none could be found for it now: silent or away, and not for so
+    /// long that they are given up, or about to be asked again.
+    pub(super) fn room_awaited(&self, since_ms: u64) -> RoomAwaited {
+        let table = self.table();
+        let reconnect_ms = self.spec.patience.reconnect.as_millis() as u64;
+        let mut awaited = RoomAwaited { donors: Vec::new(), until_ms: 0 };
+        for (donor, candidate) in table.candidates().iter().enumerate() {
+            if candidate.free == 0 || table.is_leaving(donor) || table.is_spill(donor) {
+                continue;
+            }
+            let since_ms = match table.donor(donor).condition {
+                Condition::Down => table.ill_since_ms(donor).min(since_ms),
+                Condition::Up | Condition::Suspect => since_ms,
+            };
+            awaited.donors.push(donor);
+            awaited.until_ms = awaited.until_ms.max(since_ms + reconnect_ms);
+        }
+        awaited
+    }
+
     /// Donors by name, for a message.
     pub(super) fn names_of(&self, donors: &[usize]) -> String {
         let names: Vec<String> = donors.iter().map(|&donor| self.name(donor)).collect();
@@ -336,6 +356,13 @@ impl Shared {
         );
         StoreError::Gone { store: self.uri.clone(), reason }
     }
+}
+
+/// Donors whose room is waited for, and until when.
+pub(super) struct RoomAwaited {
+    pub(super) donors: Vec<usize>,
+    /// By the clock of [`now_ms`].
+    pub(super) until_ms: u64,
 }
 
 impl Way {

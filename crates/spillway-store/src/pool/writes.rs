@@ -46,7 +46,8 @@ fn dice(extent: u32) -> u64 {
     (now.tv_nsec.unsigned_abs() << 32) ^ u64::from(extent)
 }
 
-/// Writes a batch, and waits, for a bounded time, for extents of which no donor can be reached.
+/// Writes a batch, and waits, for a bounded time, for extents of which no donor can be reached, and for room on
+/// donors that are away for a moment.
 pub(super) fn write(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>]) {
     let since_ms = now_ms();
     let mut groups = groups(&lanes.shared, batch);
@@ -56,21 +57,24 @@ pub(super) fn write(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>]) {
         let now = now_ms();
         let mut again = Vec::new();
         for group in groups {
-            let is_over = now >= lanes.shared.waits_until_ms(group.extent, since_ms);
-            let may_come = match group.outcome {
+            let until_ms = match group.outcome {
                 // The last resort has said no, and nobody need wait for more.
-                Some(Outcome::Unreachable) => group.refusal.is_none(),
-                Some(Outcome::NoDonor) => !has_full_donors(&lanes.shared),
-                _ => false,
+                Some(Outcome::Unreachable) if group.refusal.is_some() => now,
+                Some(Outcome::Unreachable) => lanes.shared.waits_until_ms(group.extent, since_ms),
+                Some(Outcome::NoDonor) => lanes.shared.room_awaited(since_ms).until_ms,
+                _ => now,
             };
-            if may_come && !is_over {
+            if now < until_ms {
                 again.push(group);
             } else {
                 settle(&lanes.shared, batch, &group);
             }
         }
         let Some(first) = again.first() else { break };
-        has_told |= lanes.tell_waiting(first.extent, since_ms, now);
+        has_told |= match first.outcome {
+            Some(Outcome::NoDonor) => lanes.tell_waiting_for_room(since_ms, now),
+            _ => lanes.tell_waiting(first.extent, since_ms, now),
+        };
         sleep(PAUSE);
         groups = again
             .into_iter()
@@ -223,7 +227,7 @@ fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
             store: store(),
             reason: format!("{copies} donors have taken the page, and {} must", shared.spec.least),
         }),
-        (Some(Outcome::NoDonor), None) if has_full_donors(shared) => Err(StoreError::Full { store: store() }),
+        (Some(Outcome::NoDonor), None) if has_donors(shared) => Err(StoreError::Full { store: store() }),
         (Some(Outcome::NoDonor), None) => Err(StoreError::Io { store: store(), reason: no_donor(shared) }),
         (Some(Outcome::Lost) | None, None) => Err(shared_lost(shared, group.extent)),
         (Some(Outcome::Unreachable), None) => Err(shared.out_of_reach(group.extent, Refusal::None)),
@@ -245,7 +249,8 @@ fn shared_lost(shared: &Shared, extent: u32) -> StoreError {
     StoreError::Io { store: shared.uri.clone(), reason: shared.lost(extent).to_string() }
 }
 
-fn has_full_donors(shared: &Shared) -> bool {
+/// Whether donors can be reached. Those without room are full.
+fn has_donors(shared: &Shared) -> bool {
     shared.table().candidates().iter().any(|donor| donor.is_well)
 }
 

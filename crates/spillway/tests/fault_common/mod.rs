@@ -81,16 +81,7 @@ impl Scene {
     /// Runs `fault_full` on `mib` with 8 MiB of local memory.
     pub fn fill<S: AsRef<str>>(&self, mib: u64, stores: &[S]) -> Filled {
         let mut command = self.run("8M", stores, c_program("fault_full"));
-        let finished = Running::start(command.arg(mib.to_string())).finish(PATIENCE);
-        let text = finished.success();
-        let number = |key| number_after(&text, key);
-        Filled {
-            written: number("written"),
-            refused: number("refused"),
-            right: number("right"),
-            lost: number("lost"),
-            complaint: finished.complaint(),
-        }
+        Filled::read(&Running::start(command.arg(mib.to_string())).finish(PATIENCE))
     }
 }
 
@@ -110,6 +101,19 @@ pub struct Filled {
 }
 
 impl Filled {
+    /// What `fault_full` has said; fails the test if it did not end well.
+    pub fn read(finished: &Finished) -> Self {
+        let text = finished.success();
+        let number = |key| number_after(&text, key);
+        Self {
+            written: number("written"),
+            refused: number("refused"),
+            right: number("right"),
+            lost: number("lost"),
+            complaint: finished.complaint(),
+        }
+    }
+
     /// Nothing that was written is lost, the store's end was announced, and only then was memory refused.
     pub fn expect_nothing_lost(&self, store: &str) {
         assert_eq!((self.right, self.lost), (2 * self.written, 0), "{self:?}");
