@@ -111,8 +111,8 @@ impl SlotTable<'_> {
         (first..slabs.end).chain(slabs.start..first).find_map(|slab| self.take_in_slab(held, &range, slab))
     }
 
-    /// Takes a free slot within `range` in a slab of which others are in use, `near` first. `None` when there is
-    /// none. A store that takes no page of a new slab may still have room for more in those.
+    /// Takes a free slot within `range` in a slab of which others are in use, that of `near` first. `None`
+    /// when there is none. A store that takes no page of a new slab may still have room for more in those.
     #[must_use]
     pub fn take_beside_others(
         &self,
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn beside_others_no_slab_is_begun() {
         let memory = Memory::new(4 * 512, 1);
-        let (table, held) = (memory.table(), memory.held(0));
+        let (table, held) = (memory.table(), HeldSlots(&memory.held[0]));
         let range = 512..3 * 512;
         assert_eq!(table.take_beside_others(held, range.clone(), 700), None);
         assert_eq!(table.take(held, range.clone(), 600), Some(600));

@@ -370,8 +370,8 @@ fn a_donor_that_has_room_and_is_silent_for_a_while_is_waited_for_where_all_other
     }
 }
 
-/// Of a pool of two donors one dies before anything is written: what the other one has room for is used whole,
-/// though more slots are free.
+/// Of a pool of two donors one dies before anything is written: what the other one has room for is used
+/// whole, though more slots are free.
 #[test]
 fn where_a_donor_has_died_all_memory_of_the_other_is_used_before_any_is_refused() {
     let (mut donors, scene) = (Donors::start(2, "8M"), Scene::new());

@@ -46,8 +46,8 @@ fn dice(extent: u32) -> u64 {
     (now.tv_nsec.unsigned_abs() << 32) ^ u64::from(extent)
 }
 
-/// Writes a batch, and waits, for a bounded time, for extents of which no donor can be reached, and for room on
-/// donors that are away for a moment.
+/// Writes a batch, and waits, for a bounded time, for extents of which no donor can be reached, and for room
+/// on donors that are away for a moment.
 pub(super) fn write(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>]) {
     let since_ms = now_ms();
     let mut groups = groups(&lanes.shared, batch);
