@@ -277,8 +277,8 @@ impl Shared {
         since.max().unwrap_or(since_ms).min(since_ms) + reconnect_ms
     }
 
-    /// Donors that have room for a page, though none could be found for it now: silent, or away and not for so
-    /// long that they are given up.
+    /// Donors that have room for a page, though none could be found for it now: silent, or away and not for
+    /// so long that they are given up.
     pub(super) fn room_awaited(&self, since_ms: u64) -> RoomAwaited {
         let table = self.table();
         let reconnect_ms = self.spec.patience.reconnect.as_millis() as u64;
