@@ -77,10 +77,10 @@ pub unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: S
 }
 
 /// The environment of the next program: the given one, with what brings Spillway along put in where it is
-/// missing.
+/// missing, or taken out where that ended the program.
 struct Environment {
     given: Strings,
-    /// Pointers, ended by null, where something had to be put in.
+    /// Pointers, ended by null, where it had to be another.
     own: Vec<*const c_char>,
     _strings: Vec<CString>,
 }
@@ -93,28 +93,40 @@ impl Environment {
         if let Some(target) = target {
             let uid = rustix::process::getuid().as_raw();
             let path = Path::new(OsStr::from_bytes(target));
-            if let Program::Unmanageable(reason) = examine(path, uid) {
+            let program = examine(path, uid);
+            if let Some(reason) = program.unmanaged_because() {
                 warn_once(path, reason);
-                return as_given;
+                let is_foreign = matches!(program, Program::ForeignLoader(_));
+                return if is_foreign { Self::without(variables, &library, given) } else { as_given };
             }
         }
         let has_run = variables.run.as_ref().is_some_and(|value| *value == run);
-        let has_library = variables.preload.as_ref().is_some_and(|value| {
-            value.split(|&byte| byte == b':' || byte == b' ').any(|name| name == library)
-        });
-        if has_run && has_library {
+        let names = variables.preloaded();
+        if has_run && names.contains(&&*library) {
             return as_given;
         }
-        let (mut pointers, preload) = (variables.others, variables.preload);
-        let mut value = library;
-        if let Some(others) = preload.filter(|others| !others.is_empty()) {
-            value.push(b':');
-            value.extend(others);
-        }
-        let strings: Vec<CString> = [(PRELOAD_VARIABLE, value), (RUN_VARIABLE, run)]
-            .into_iter()
-            .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", &value].concat()).ok())
+        let value = if names.is_empty() {
+            library
+        } else {
+            [&*library, b":", variables.preload.as_deref().unwrap_or_default()].concat()
+        };
+        Self::of(given, variables.others, &[(PRELOAD_VARIABLE, value), (RUN_VARIABLE, run)])
+    }
+
+    /// For a program whose loader would end it if Spillway's library were named to it.
+    fn without(variables: Variables, library: &[u8], given: Strings) -> Self {
+        let others: Vec<&[u8]> = variables.preloaded().into_iter().filter(|name| *name != library).collect();
+        let set = if others.is_empty() { vec![] } else { vec![(PRELOAD_VARIABLE, others.join(&b':'))] };
+        Self::of(given, variables.others, &set)
+    }
+
+    /// These variables, and others that lie elsewhere.
+    fn of(given: Strings, others: Vec<*const c_char>, set: &[(&str, Vec<u8>)]) -> Self {
+        let strings: Vec<CString> = set
+            .iter()
+            .filter_map(|(name, value)| CString::new([name.as_bytes(), b"=", value].concat()).ok())
             .collect();
+        let mut pointers = others;
         pointers.extend(strings.iter().map(|string| string.as_ptr()));
         pointers.push(std::ptr::null());
         Self { given, own: pointers, _strings: strings }
@@ -159,6 +171,12 @@ impl Variables {
             *place.1 = Some(reader.string(pointer + place.0.len() + 1, MOST_STRING_BYTES)?);
         }
         Ok(variables)
+    }
+
+    /// The names in `LD_PRELOAD`, which the loader has by colons or spaces between them.
+    fn preloaded(&self) -> Vec<&[u8]> {
+        let value = self.preload.as_deref().unwrap_or_default();
+        value.split(|&byte| byte == b':' || byte == b' ').filter(|name| !name.is_empty()).collect()
     }
 }
 

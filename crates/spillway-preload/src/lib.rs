@@ -74,7 +74,8 @@ extern "C" fn start() {
         // A library may have begun others. They have no stacks for our handlers, and map and unmap memory
         // while we look at what there is.
         let is_alone = inline::presence::is_single_threaded();
-        if !is_alone {
+        // A debugger would be told of each of our faults as of a signal.
+        if !is_alone || inline::presence::is_traced() {
             inline::leaving::leave();
         }
         install::install().map_err(|error| error.to_string())?;

@@ -281,7 +281,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let library = machine::preload_library()
         .ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
     let program = locate(&args.program[0])?;
-    if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
+    let kind = program::examine(&program, rustix::process::getuid().as_raw());
+    if let Some(reason) = kind.unmanaged_because() {
         let name = program.display().to_string();
         told::unmanaged(&format!("{name} runs unmanaged: {reason}"), &name, reason);
     }
@@ -325,7 +326,9 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     forward_signals(busy).map_err(refuse)?;
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]);
-    command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library));
+    if !matches!(kind, Program::ForeignLoader(_)) {
+        command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library));
+    }
     process::die_with_parent(&mut command);
     let at = Instant::now();
     let child = command.spawn().map_err(|error| {

@@ -79,6 +79,25 @@ fn aborted(local_mib: u64, mode: &str) -> (bool, String) {
     (dumped, finished.complaint())
 }
 
+/// As a debugger starts it, by vfork(2): it may be told of no signal that is not the program's own, and the
+/// child may not wait for who waits for its exec.
+#[test]
+fn a_debugger_that_starts_a_program_is_told_of_none_of_our_signals() {
+    for mode in ["thread", "inline"] {
+        let launch = Launch::local_mib(8);
+        let mut command = launch.command(c_program("tracer"));
+        command.arg(c_program("fault_full")).arg("24").env("SPILLWAY_FAULT_MODE", mode);
+        let finished = launch.start(&mut command).finish();
+        let whole = format!("written {PAGES} refused 0\nright {} lost 0\n", 2 * PAGES);
+        assert_eq!(
+            (finished.success(), finished.complaint()),
+            (whole + "execs 1 others 0 status 0\n", String::new()),
+            "{mode}"
+        );
+        assert!(launch.stats().count("pages_written_back") > 0, "{mode}: nothing was far");
+    }
+}
+
 #[test]
 fn a_core_dump_without_far_memory_is_named() {
     for mode in ["thread", "inline"] {

@@ -15,7 +15,7 @@ use support::MIB;
 use support::child::{PATIENCE, Stray, until};
 use support::launch::{Launch, open_directory};
 use support::mix;
-use support::tools::{c_program, c_program_with, python, source, tool};
+use support::tools::{c_program, c_program_with, musl_program, python, source, tool};
 use support::watch::{child_of, expect_state};
 
 /// Runs a C program that must write `whole` on less memory than it wants; returns its launch.
@@ -223,6 +223,18 @@ fn runs_unmanaged(program: &Path, reason: &str) {
 #[test]
 fn a_static_program_runs_unmanaged_and_is_named() {
     runs_unmanaged(&c_program_with("ends", &["-static"]), "it is statically linked");
+}
+
+/// Its loader cannot load the library, and ends a program for which it is named.
+#[test]
+fn a_program_of_musl_runs_unmanaged_and_is_named() {
+    let (program, reason) =
+        (musl_program("ends"), "it is linked with musl, and Spillway's library needs glibc");
+    runs_unmanaged(&program, reason);
+    // What else is named stays so. The loader passes over what is not there.
+    let script = format!("{0}; LD_PRELOAD=/a.so:$LD_PRELOAD:/b.so {0}", musl_program("preloaded").display());
+    let finished = Launch::local_mib(8).run_with(tool("sh", "dash"), &["-c", &script]);
+    assert_eq!(finished.success(), "nothing\n/a.so:/b.so\n");
 }
 
 #[test]

@@ -13,12 +13,29 @@ pub enum Program {
     Manageable,
     /// It runs, but unmanaged, for this reason.
     Unmanageable(&'static str),
+    /// The same, and its loader ends it where the preload library is named to it.
+    ForeignLoader(&'static str),
     /// It cannot be examined; running it will tell why.
     Unknown,
 }
 
+impl Program {
+    /// Why it is not managed, where that is known.
+    #[must_use]
+    pub fn unmanaged_because(&self) -> Option<&'static str> {
+        match self {
+            Self::Unmanageable(reason) | Self::ForeignLoader(reason) => Some(reason),
+            Self::Manageable | Self::Unknown => None,
+        }
+    }
+}
+
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 const PT_INTERP: u32 = 3;
+/// `Elf64_Phdr`: its type first, its place in the file at 8, its size there at 32.
+const PROGRAM_HEADER_BYTES: usize = 56;
+/// Of linux/limits.h.
+const PATH_MAX: usize = 1 << 12;
 const SCRIPT_DEPTH: usize = 4;
 
 /// Examines the program at `path`, for a caller with the real user id `uid`.
@@ -58,27 +75,39 @@ fn examine_script(path: &Path, uid: u32, depth: usize) -> Program {
     if mode & 0o4000 != 0 && metadata.uid() != uid {
         return Program::Unmanageable("it is setuid");
     }
-    match has_interpreter(&file, head) {
-        Some(true) => Program::Manageable,
-        Some(false) => Program::Unmanageable("it is statically linked"),
+    match loader(&file, head) {
+        Some(Some(path)) if is_musl(&path) => {
+            Program::ForeignLoader("it is linked with musl, and Spillway's library needs glibc")
+        }
+        Some(Some(_)) => Program::Manageable,
+        Some(None) => Program::Unmanageable("it is statically linked"),
         None => Program::Unknown,
     }
 }
 
-/// Whether the ELF file asks for a dynamic loader.
-fn has_interpreter(file: &File, head: &[u8]) -> Option<bool> {
+/// Whether a loader is musl's, by the name that musl gives it (`ld-musl-x86_64.so.1`).
+fn is_musl(loader: &[u8]) -> bool {
+    loader.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.starts_with(b"ld-musl-"))
+}
+
+/// The path of the dynamic loader that the ELF file asks for; `Some(None)` where it asks for none.
+fn loader(file: &File, head: &[u8]) -> Option<Option<Vec<u8>>> {
     let table_at = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
     let entry_bytes = u16::from_le_bytes(head.get(54..56)?.try_into().ok()?);
     let entries = u16::from_le_bytes(head.get(56..58)?.try_into().ok()?);
     for index in 0..u64::from(entries.min(128)) {
-        let mut kind = [0; 4];
+        let mut entry = [0; PROGRAM_HEADER_BYTES];
         let at = table_at.checked_add(index.checked_mul(u64::from(entry_bytes))?)?;
-        file.read_exact_at(&mut kind, at).ok()?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return Some(true);
+        file.read_exact_at(&mut entry, at).ok()?;
+        if u32::from_le_bytes(entry[..4].try_into().ok()?) == PT_INTERP {
+            let [offset, bytes] = [8, 32].map(|at| entry[at..at + 8].try_into().map(u64::from_le_bytes));
+            let mut path = vec![0; usize::try_from(bytes.ok()?).ok()?.min(PATH_MAX)];
+            file.read_exact_at(&mut path, offset.ok()?).ok()?;
+            path.truncate(path.iter().position(|&byte| byte == 0).unwrap_or(path.len()));
+            return Some(Some(path));
         }
     }
-    Some(false)
+    Some(None)
 }
 
 /// Finds a program as execvp(3) does. `None` when it is nowhere.

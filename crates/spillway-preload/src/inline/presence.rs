@@ -6,6 +6,7 @@ use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
 use spillway_pager::space::holds::Frame;
 use spillway_sys::at_rest::other_threads;
+use spillway_sys::memory::ProcessStatus;
 use spillway_sys::signal::{self, AltStacks};
 use spillway_sys::{call_stubs, dispatch};
 
@@ -81,4 +82,9 @@ pub fn frame() -> Frame {
 pub fn is_single_threaded() -> bool {
     let pager_threads = STARTUP.get().map_or(0, Startup::thread_count);
     other_threads() == Ok(pager_threads)
+}
+
+/// Whether a debugger watches the process.
+pub fn is_traced() -> bool {
+    ProcessStatus::open().and_then(|status| status.outsiders()).is_ok_and(|outsiders| outsiders.is_traced)
 }

@@ -32,15 +32,16 @@ const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
 /// serving takes; io_uring, Linux's AIO, KVM, vhost and devices use memory outside system calls; two
-/// processes that share a file table and nothing else cannot each have descriptors of their own; and who
-/// reads the stacks of threads that a signal has stopped would find ours.
+/// processes that share a file table and nothing else cannot each have descriptors of their own; who reads the
+/// stacks of threads that a signal has stopped would find ours; and a debugger is told of every signal, so of
+/// each of our faults, which its program waits for.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
         libc::SYS_ioctl => matches!(a[1], KVM_CREATE_VM | VHOST_SET_OWNER) || devices::may_give(number, a),
         libc::SYS_setsockopt => devices::may_give(number, a),
-
+        libc::SYS_ptrace => a[0] as u32 == libc::PTRACE_TRACEME,
         libc::SYS_io_setup => true,
         libc::SYS_rt_sigaction => stack_readers::is_set_by(a),
         libc::SYS_clone | libc::SYS_clone3 => !is_forking() && fork_hooks::shares_files_alone(number, a),

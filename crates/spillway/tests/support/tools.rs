@@ -37,11 +37,19 @@ pub fn source(name: &str) -> PathBuf {
 
 /// The C program of this name, built with `flags`. Built once for all tests.
 pub fn c_program_with(name: &str, flags: &[&str]) -> PathBuf {
-    let compiler = tool("cc", "gcc");
+    compiled(name, &tool("cc", "gcc"), flags)
+}
+
+/// The C program of this name, linked with musl in place of glibc.
+pub fn musl_program(name: &str) -> PathBuf {
+    compiled(name, &tool("musl-gcc", "musl-tools"), &[])
+}
+
+fn compiled(name: &str, compiler: &Path, flags: &[&str]) -> PathBuf {
     let source = source(&format!("{name}.c"));
     let mut hasher = DefaultHasher::new();
     let headers = ["pattern.h", "guest.h"].map(|name| fs::read(source.with_file_name(name)).unwrap());
-    (fs::read(&source).unwrap(), headers, flags).hash(&mut hasher);
+    (fs::read(&source).unwrap(), headers, flags, compiler).hash(&mut hasher);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{:016x}", hasher.finish()));
     if program.exists() {
         return program;
