@@ -34,7 +34,7 @@ const ELF_MAGIC: &[u8] = b"\x7fELF";
 const PT_INTERP: u32 = 3;
 /// `Elf64_Phdr`: its type first, its place in the file at 8, its size there at 32.
 const PROGRAM_HEADER_BYTES: usize = 56;
-/// Of linux/limits.h.
+/// The kernel's longest path (linux/limits.h), with the null that ends it.
 const PATH_MAX: usize = 1 << 12;
 const SCRIPT_DEPTH: usize = 4;
 

@@ -32,9 +32,9 @@ const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
 /// serving takes; io_uring, Linux's AIO, KVM, vhost and devices use memory outside system calls; two
-/// processes that share a file table and nothing else cannot each have descriptors of their own; who reads the
-/// stacks of threads that a signal has stopped would find ours; and a debugger is told of every signal, so of
-/// each of our faults, which its program waits for.
+/// processes that share a file table and nothing else cannot each have descriptors of their own; who reads
+/// the stacks of threads that a signal has stopped would find ours; and a debugger is told of every signal,
+/// so of each of our faults, and its program waits for it.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
