@@ -13,7 +13,8 @@ pub const SCRIBBLE: u8 = 0xDD;
 
 const MAGIC: u64 = 0x5349_4D50_4147_4531;
 const HEADER_WORDS: usize = 4;
-const PART_WORDS: usize = PART_BYTES / 8;
+/// Of sparse parts one word in so many is not zero.
+const SPARSE: usize = 32;
 
 /// What one part of a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,44 +49,34 @@ impl std::fmt::Display for Tag {
     }
 }
 
-/// The pattern behind a part's header: random, or mostly zeros, as compressing stores would have it.
-fn word_at(seed: u64, index: usize) -> u64 {
-    let is_sparse = !seed.is_multiple_of(4);
-    if is_sparse && index % 32 != 31 {
-        return 0;
+/// What a part holds, byte by byte.
+fn part_of(part: usize, tag: Tag) -> [u8; PART_BYTES] {
+    let mut bytes = [0; PART_BYTES];
+    if let Tag::Written { owner, page_number, version } = tag {
+        let seed = u64::from(version) ^ page_number << 24 ^ u64::from(owner) << 56;
+        let header = [MAGIC, u64::from(owner) << 32 | part as u64, page_number, u64::from(version)];
+        let words = bytes.as_chunks_mut().0;
+        for (to, word) in words.iter_mut().zip(header) {
+            *to = word.to_le_bytes();
+        }
+        // Mostly zeros, as compressing stores would have it, or random.
+        let (first, step) = if seed.is_multiple_of(4) { (HEADER_WORDS, 1) } else { (SPARSE - 1, SPARSE) };
+        for (index, to) in words.iter_mut().enumerate().skip(first).step_by(step) {
+            *to = ((seed ^ index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1).to_le_bytes();
+        }
     }
-    (seed ^ index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
-}
-
-fn words_of(owner: u32, page_number: u64, version: u32, part: usize) -> impl Iterator<Item = u64> {
-    let seed = u64::from(version) ^ page_number << 24 ^ u64::from(owner) << 56;
-    let header = [MAGIC, u64::from(owner) << 32 | part as u64, page_number, u64::from(version)];
-    header.into_iter().chain((HEADER_WORDS..PART_WORDS).map(move |index| word_at(seed, index)))
+    bytes
 }
 
 /// Writes a part of a page.
 pub fn write_part(page: &mut Page, part: usize, tag: Tag) {
-    let bytes = &mut page[part * PART_BYTES..(part + 1) * PART_BYTES];
-    match tag {
-        Tag::Zeros => bytes.fill(0),
-        Tag::Written { owner, page_number, version } => {
-            let words = words_of(owner, page_number, version, part);
-            bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
-        }
-    }
+    page[part * PART_BYTES..(part + 1) * PART_BYTES].copy_from_slice(&part_of(part, tag));
 }
 
 /// Whether a part of a page holds what it should.
 #[must_use]
 pub fn holds(page: &Page, part: usize, tag: Tag) -> bool {
-    let bytes = &page[part * PART_BYTES..(part + 1) * PART_BYTES];
-    match tag {
-        Tag::Zeros => bytes.iter().all(|&byte| byte == 0),
-        Tag::Written { owner, page_number, version } => {
-            let words = words_of(owner, page_number, version, part);
-            bytes.as_chunks().0.iter().zip(words).all(|(is, word)| u64::from_le_bytes(*is) == word)
-        }
-    }
+    page[part * PART_BYTES..(part + 1) * PART_BYTES] == part_of(part, tag)
 }
 
 /// Whether a whole page holds what it should.

@@ -65,7 +65,9 @@ fn reap_unborn(run: &RunState, orphans: &mut Vec<(usize, u64)>, lanes: &mut [Box
     let connected = with(|world| world.connected_entries());
     let now_ns = with(|world| world.clock_ns);
     let before = std::mem::take(orphans);
-    let absent: Vec<usize> = run.processes().filter(|entry| !connected.contains(entry)).collect();
+    // As many as there are, so that free entries are not looked at behind them.
+    let entries = run.processes().take(run.process_count() as usize);
+    let absent: Vec<usize> = entries.filter(|entry| !connected.contains(entry)).collect();
     for entry in absent {
         let process = run.process(entry);
         match (process.pid(), process.parent()) {

@@ -13,14 +13,27 @@ use support::MIB;
 use support::launch::{Launch, Stats};
 use support::tools::c_program;
 
+/// Rounds in which a tape proves what it is worth, and fewer that are enough for there to be one.
+const ROUNDS: &str = "6";
+const FEW_ROUNDS: &str = "2";
+
 /// Walks in rounds over three times as much as is local, with tapes in a directory. Returns what came of it,
 /// and what was said on stderr.
 fn walked(tapes: &Path, store: &str, mode: &str, options: &[&str]) -> (Stats, String) {
+    walked_for(ROUNDS, tapes, store, mode, options)
+}
+
+/// The same for a while, which is enough for there to be a tape.
+fn walked_a_little(tapes: &Path) -> (Stats, String) {
+    walked_for(FEW_ROUNDS, tapes, "ram:", "inline", &[])
+}
+
+fn walked_for(rounds: &str, tapes: &Path, store: &str, mode: &str, options: &[&str]) -> (Stats, String) {
     let launch = Launch::limited(16 * MIB, store);
     let launch = launch.with_option("--tape").with_option(tapes.to_str().unwrap());
     let launch = launch.with_option(&format!("--fault-mode={mode}"));
     let launch = options.iter().fold(launch, |launch, option| launch.with_option(option));
-    let ended = launch.run_with(c_program("strides"), &["48", "6"]);
+    let ended = launch.run_with(c_program("strides"), &["48", rounds]);
     let said = ended.complaint();
     assert_eq!(ended.text(), "whole\n", "{said}");
     (launch.stats(), said)
@@ -40,9 +53,11 @@ fn changed(file: &Path, change: impl Fn(&mut Tape)) {
 
 #[test]
 fn a_second_run_fetches_by_what_the_first_did() {
-    for (store, mode) in
-        [("ram:", "inline"), ("ram:", "thread"), ("compressed:", "inline"), ("ram:?fabric=fdr", "thread")]
-    {
+    // With the longer tests `ram:` by itself too.
+    let ways =
+        [("compressed:", "inline"), ("ram:?fabric=fdr", "thread"), ("ram:", "inline"), ("ram:", "thread")];
+    let tried = if cfg!(feature = "full-tests") { ways.len() } else { 2 };
+    for (store, mode) in ways.into_iter().take(tried) {
         let faults = |stats: &Stats| stats.count("faults.fetch");
         let median = |mut all: Vec<u64>| {
             all.sort_unstable();
@@ -145,7 +160,7 @@ fn a_wrong_tape_costs_fetches_and_is_dropped() {
 #[test]
 fn bytes_that_are_no_tape_of_this_program_are_recorded_over() {
     let tapes = tempfile::tempdir().unwrap();
-    let _ = walked(tapes.path(), "ram:", "inline", &[]);
+    let _ = walked_a_little(tapes.path());
     let file = tape_of(tapes.path());
     let good = fs::read(&file).unwrap();
     let mut damaged = good.clone();
@@ -160,7 +175,7 @@ fn bytes_that_are_no_tape_of_this_program_are_recorded_over() {
         (foreign.encode(), "it is another program's"),
     ] {
         fs::write(&file, bytes).unwrap();
-        let (stats, said) = walked(tapes.path(), "ram:", "inline", &[]);
+        let (stats, said) = walked_a_little(tapes.path());
         assert!(said.contains(why) && said.lines().count() == 1, "{said}");
         assert_eq!((stats.count("tapes_recorded"), stats.count("tapes_played")), (1, 0));
         assert!(Tape::decode(&fs::read(tape_of(tapes.path())).unwrap()).is_ok());
@@ -169,15 +184,15 @@ fn bytes_that_are_no_tape_of_this_program_are_recorded_over() {
 
 #[test]
 fn a_directory_that_cannot_be_had_costs_a_line_and_no_program() {
-    let (stats, said) = walked(Path::new("/proc/nowhere"), "ram:", "inline", &[]);
+    let (stats, said) = walked_a_little(Path::new("/proc/nowhere"));
     assert!(said.contains("/proc/nowhere") && said.contains("it is not kept"), "{said}");
     assert_eq!(stats.count("tapes_recorded"), 0);
     let tapes = tempfile::tempdir().unwrap();
-    let _ = walked(tapes.path(), "ram:", "inline", &[]);
+    let _ = walked_a_little(tapes.path());
     let file = tape_of(tapes.path());
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    let (stats, said) = walked(tapes.path(), "ram:", "inline", &[]);
+    let (stats, said) = walked_a_little(tapes.path());
     assert!(said.contains("it is not kept"), "{said}");
     assert_eq!(stats.count("tapes_recorded"), 0);
     assert!(tape_of(tapes.path()).is_dir(), "nothing is left behind");

@@ -39,23 +39,31 @@ pub fn open_directory() -> TempDir {
     tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap()
 }
 
-/// A copy of the command and its library that every user may run and that no build replaces meanwhile.
+/// The command and its library, where every user may run them and no build replaces them meanwhile.
 pub struct Installation(TempDir);
 
 impl Installation {
-    /// Copies what was built.
+    /// Further names of what was built: linkers write anew what they make, under a name of its own. A copy
+    /// where there can be none, or where others may not run what was built.
     pub fn new() -> Self {
         let directory = open_directory();
         let command = Path::new(env!("CARGO_BIN_EXE_spillway"));
         let library = command.with_file_name("libspillway_preload.so");
         assert!(library.is_file(), "{} is missing; build it: cargo build --workspace", library.display());
-        // Copied by another process: a child that another test forks meanwhile would hold our file open for
-        // writing, and the command could not be executed.
-        let copied = Command::new(tool("install", "coreutils"))
-            .args(["-m", "755"])
-            .args([command, &library, directory.path()])
-            .status();
-        assert!(copied.unwrap().success());
+        for file in [command, &library] {
+            let is_for_all = fs::metadata(file).unwrap().permissions().mode() & 0o555 == 0o555;
+            let name = directory.path().join(file.file_name().unwrap());
+            if is_for_all && fs::hard_link(file, name).is_ok() {
+                continue;
+            }
+            // Copied by another process: a child that another test forks meanwhile would hold our file open
+            // for writing, and the command could not be executed.
+            let copied = Command::new(tool("install", "coreutils"))
+                .args(["-m", "755"])
+                .args([file, directory.path()])
+                .status();
+            assert!(copied.unwrap().success());
+        }
         Self(directory)
     }
 
@@ -85,6 +93,7 @@ pub struct Launch {
     work: TempDir,
     options: Vec<String>,
     stats_files: RefCell<Vec<PathBuf>>,
+    is_watched: bool,
     peak_bytes: Cell<u64>,
     patience: Cell<Duration>,
 }
@@ -97,6 +106,7 @@ impl Launch {
             work: open_directory(),
             options: Vec::new(),
             stats_files: RefCell::default(),
+            is_watched: false,
             peak_bytes: Cell::new(0),
             patience: Cell::new(PATIENCE),
         }
@@ -121,6 +131,12 @@ impl Launch {
     pub fn with_option(mut self, option: &str) -> Self {
         self.options.push(option.to_owned());
         self
+    }
+
+    /// Has an eye on how much memory programs hold. That slows them down, most of all those that begin and
+    /// end many processes.
+    pub fn watched(self) -> Self {
+        Self { is_watched: true, ..self }
     }
 
     /// Waits longer than [`PATIENCE`] for programs to end.
@@ -158,7 +174,7 @@ impl Launch {
         command
     }
 
-    /// Starts a program made by [`Self::command`] and watches it.
+    /// Starts a program made by [`Self::command`].
     pub fn start(&self, command: &mut Command) -> Watched<'_> {
         self.start_with(command, Stdio::null())
     }
@@ -167,7 +183,7 @@ impl Launch {
     pub fn start_with(&self, command: &mut Command, stdin: impl Into<Stdio>) -> Watched<'_> {
         let running = Running::start_with(command, stdin);
         let including = matches!(self.memory, Memory::Unlimited);
-        let watch = Watch::start(running.pid(), including);
+        let watch = self.is_watched.then(|| Watch::start(running.pid(), including));
         Watched { launch: self, watch, running }
     }
 
@@ -181,8 +197,10 @@ impl Launch {
         self.run(self.command(program).args(arguments))
     }
 
-    /// The most anonymous memory of any of the programs at a time, seen from outside.
+    /// The most anonymous memory of any of the programs at a time, seen from outside; they must be
+    /// [watched](Self::watched).
     pub fn peak_bytes(&self) -> u64 {
+        assert!(self.is_watched, "nobody has looked");
         self.peak_bytes.get()
     }
 
@@ -201,10 +219,10 @@ impl Launch {
     }
 }
 
-/// A program that runs and is watched.
+/// A program that runs, watched where its [`Launch`] is.
 pub struct Watched<'a> {
     launch: &'a Launch,
-    watch: Watch,
+    watch: Option<Watch>,
     /// The program, under way.
     pub running: Running,
 }
@@ -213,8 +231,8 @@ impl Watched<'_> {
     /// Waits for its end.
     pub fn finish(mut self) -> Finished {
         let finished = self.running.finish(self.launch.patience());
-        let peak = self.launch.peak_bytes.get().max(self.watch.peak_bytes());
-        self.launch.peak_bytes.set(peak);
+        let peak = self.watch.as_ref().map_or(0, Watch::peak_bytes);
+        self.launch.peak_bytes.set(self.launch.peak_bytes.get().max(peak));
         finished
     }
 
@@ -222,10 +240,5 @@ impl Watched<'_> {
     pub fn stop(self, signal: Signal) -> Finished {
         self.running.signal(signal);
         self.finish()
-    }
-
-    /// Times that the program's memory was looked at.
-    pub fn samples(&self) -> u64 {
-        self.watch.samples()
     }
 }

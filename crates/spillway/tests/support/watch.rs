@@ -109,18 +109,18 @@ pub fn child_of(pid: Pid) -> Pid {
 
 /// Samples a tree of processes until it is dropped.
 pub struct Watch {
-    shared: Arc<(AtomicBool, AtomicU64, AtomicU64)>,
+    shared: Arc<(AtomicBool, AtomicU64)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
     /// Watches what is below `root`, and `root` too if `including`.
     pub fn start(root: Pid, including: bool) -> Self {
-        let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0)));
+        let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0)));
         let root = root.as_raw_nonzero().get();
         let theirs = Arc::clone(&shared);
         let thread = spawn(move || {
-            let (stop, peak, samples) = &*theirs;
+            let (stop, peak) = &*theirs;
             while !stop.load(Ordering::Acquire) {
                 let begun = Instant::now();
                 let mut pids = descendants(root);
@@ -128,7 +128,6 @@ impl Watch {
                     pids.push(root);
                 }
                 peak.fetch_max(anonymous_bytes(&pids), Ordering::AcqRel);
-                samples.fetch_add(1, Ordering::AcqRel);
                 sleep(INTERVAL.max(begun.elapsed() * 10));
             }
         });
@@ -138,11 +137,6 @@ impl Watch {
     /// The most anonymous memory that was resident at a time.
     pub fn peak_bytes(&self) -> u64 {
         self.shared.1.load(Ordering::Acquire)
-    }
-
-    /// How often it has looked.
-    pub fn samples(&self) -> u64 {
-        self.shared.2.load(Ordering::Acquire)
     }
 }
 

@@ -54,7 +54,7 @@ const LEAST_LOCAL_BYTES: u64 = 4 * MIB;
 impl Workload {
     /// Runs it as it is; returns its answer and the most memory that it held.
     pub fn unlimited(&self, scale: Scale) -> (String, u64) {
-        let launch = Launch::unlimited().with_patience(scale.patience());
+        let launch = Launch::unlimited().watched().with_patience(scale.patience());
         let begun = Instant::now();
         let answer = (self.run)(&launch, scale);
         println!(
@@ -73,10 +73,9 @@ impl Workload {
         let begun = Instant::now();
         let limited = (self.run)(&launch, scale);
         println!(
-            "{} at {percent}% on {store}: local {} MiB, seen {} MiB, {:.1} s",
+            "{} at {percent}% on {store}: local {} MiB, {:.1} s",
             self.name,
             local_bytes / MIB,
-            launch.peak_bytes() / MIB,
             begun.elapsed().as_secs_f64()
         );
         assert_eq!(&limited, answer, "{} answers otherwise at {percent}% on {store}", self.name);
