@@ -63,8 +63,8 @@ test: setup test-tools
 FAULT_MODE_TESTS = --test faults --test faults_direct --test faults_full --test full_faults --test programs --test programs_limit --test programs_process \
 	--test full_programs
 
-# The same and what takes longer: the build for release, whole programs and virtual machines, in either fault mode, each store in each
-# mode where 'make test' has each once, fuzzing, licences and advisories.
+# The same and what takes longer: the build for release, whole programs and virtual machines, in either fault mode, tests of paging
+# over further stores and modes, fuzzing, licences and advisories.
 test-full: test
 	scripts/install-bench-programs
 	scripts/test-release
