@@ -93,6 +93,13 @@ impl HeldSlots<'_> {
     }
 }
 
+/// The slabs of these slots, that of `near` first.
+fn slabs_from(range: &std::ops::Range<u32>, near: u32) -> impl Iterator<Item = u32> + use<> {
+    let (begin, end) = (range.start >> SLAB_SHIFT, range.end.div_ceil(SLAB_SLOTS));
+    let first = (near >> SLAB_SHIFT).clamp(begin, end);
+    (first..end).chain(begin..first)
+}
+
 impl SlotTable<'_> {
     /// Takes a free slot within `range`: `near` if it is free, else one in the same slab, else any. The slot
     /// is counted once and noted in `held`. `None` when all are in use.
@@ -106,9 +113,7 @@ impl SlotTable<'_> {
             held.note(near);
             return Some(near);
         }
-        let slabs = range.start >> SLAB_SHIFT..range.end.div_ceil(SLAB_SLOTS);
-        let first = near >> SLAB_SHIFT;
-        (first..slabs.end).chain(slabs.start..first).find_map(|slab| self.take_in_slab(held, &range, slab))
+        slabs_from(&range, near).find_map(|slab| self.take_in_slab(held, &range, slab))
     }
 
     /// Takes a free slot within `range` in a slab of which others are in use, that of `near` first. `None`
@@ -120,10 +125,7 @@ impl SlotTable<'_> {
         range: std::ops::Range<u32>,
         near: u32,
     ) -> Option<u32> {
-        let slabs = range.start >> SLAB_SHIFT..range.end.div_ceil(SLAB_SLOTS);
-        let first = (near >> SLAB_SHIFT).clamp(slabs.start, slabs.end);
-        (first..slabs.end)
-            .chain(slabs.start..first)
+        slabs_from(&range, near)
             .filter(|&slab| self.slab_used[slab as usize].load(Ordering::Relaxed) > 0)
             .find_map(|slab| self.take_in_slab(held, &range, slab))
     }

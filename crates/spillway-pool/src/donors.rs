@@ -309,7 +309,7 @@ impl<'a> Table<'a> {
         let word = self.owner(donor, extent);
         if word.compare_exchange(u64::from(owner) + 1, 0, SeqCst, SeqCst).is_ok() {
             self.donor_at(donor, USED_AT).fetch_sub(1, SeqCst);
-            self.note_room_news();
+            self.note_room_of(donor);
         }
     }
 

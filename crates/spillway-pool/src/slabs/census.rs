@@ -37,14 +37,17 @@ pub struct Census {
     next: u32,
     /// How many pages had been forgotten when it began.
     pub(crate) forgotten: u64,
+    /// What had happened by which room may come, when it began.
+    pub(crate) room_news: u64,
 }
 
 impl Census {
     /// Begins to look, at the first slab.
     #[must_use]
     pub fn begin(table: &Table<'_>) -> Self {
-        let forgotten = table.forgotten();
-        Self { of: (0..table.slabs()).map(|slab| (table.slab(slab), 0)).collect(), next: 0, forgotten }
+        let (forgotten, room_news) = (table.forgotten(), table.room_news());
+        let of = (0..table.slabs()).map(|slab| (table.slab(slab), 0)).collect();
+        Self { of, next: 0, forgotten, room_news }
     }
 
     /// Looks at up to `count` slots more; true once it has seen all.
@@ -134,10 +137,27 @@ pub struct Findings {
     pub is_short: bool,
     /// No slab, or one, can be made for what is new: who moves pages to make room is not to rest.
     pub is_urgent: bool,
+    /// No slab can be made for what is new, and no donor is away that is to come back soon.
+    pub is_full: bool,
     /// Once what is dead is cleared away, donors that are there will have room for more than lives.
     pub is_room_coming: bool,
     /// The same, and for all parts of it.
     pub is_whole_room_coming: bool,
+}
+
+impl Findings {
+    /// Whether who finds no room is to wait for it: what lives would leave some, and something is done for
+    /// that, be it that slabs are emptied or that what they had is given back. Of what is dead some always
+    /// stays, for a slab with too little of it is not worth emptying.
+    #[must_use]
+    pub fn is_room_being_made(&self, is_given_back: bool) -> bool {
+        self.is_room_coming && (is_given_back || !self.tasks.is_empty())
+    }
+
+    /// Whether there is no room and nothing is done for it: too little is dead anywhere.
+    pub(crate) fn brings_no_room(&self, is_given_back: bool) -> bool {
+        self.is_full && self.tasks.is_empty() && !is_given_back
+    }
 }
 
 /// What follows from a look. A donor that is down counts as one that comes back for `patience_ms` after it
@@ -150,6 +170,8 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     found.is_short = is_short(table);
     let fresh = fitting(table, FRESH_STREAM);
     found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
+    let is_away = |donor| is_to_be_back(table, donor, now_ms, patience_ms);
+    found.is_full = fresh.is_some_and(|fresh| fresh.slabs == 0) && !(0..table.donors()).any(is_away);
     let width = fitting(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
     let mut returning = Returning::of(table);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
@@ -311,6 +333,16 @@ fn stays(table: &Table<'_>, donor: usize) -> bool {
     is_there && !table.is_spill(donor)
 }
 
+/// Whether a donor that cannot be reached now is awaited.
+fn is_to_be_back(table: &Table<'_>, donor: usize, now_ms: u64, patience_ms: u64) -> bool {
+    let gone_ms = || now_ms.saturating_sub(table.ill_since_ms(donor));
+    match table.donor(donor).condition {
+        Condition::Up => false,
+        Condition::Suspect => true,
+        Condition::Down => gone_ms() < patience_ms,
+    }
+}
+
 /// The donors that stay: the domain of each, and what it lends.
 fn room_that_stays(table: &Table<'_>) -> Vec<(u32, u32)> {
     let donors = (0..table.donors()).filter(|donor| stays(table, *donor));
@@ -431,6 +463,9 @@ mod tests {
         let full = found(&table, 20);
         assert!(full.tasks.is_empty() && full.endangered_bytes > 0, "{full:?}");
         assert!(full.is_room_coming && full.is_whole_room_coming, "what is dead there is to be cleared");
+        // That is waited for while somebody clears it, and not where too little is dead for that.
+        assert_eq!([true, false].map(|is_given_back| full.is_room_being_made(is_given_back)), [true, false]);
+        assert!(late.is_room_being_made(false), "slabs are emptied");
         // With fewer donors than parts there is room for some, and never for all.
         let others: Vec<usize> = (0..8).filter(|donor| *donor != victim).take(2).collect();
         others.into_iter().for_each(|donor| go_down(&table, donor));

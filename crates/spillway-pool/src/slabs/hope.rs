@@ -5,7 +5,8 @@
 //!
 //! Counted as *news* are memory of donors and numbers of slabs that are free again; donors that come, come up
 //! with room, or stay after all; a slab that is about to be emptied for what is dead in it; and that room is
-//! to come, as the supervisor has found. A wait was in vain if it lasted its time without any.
+//! to come, as the supervisor has found. A wait was in vain if it lasted its time without any; or if the
+//! supervisor has looked since, has found all full, and nothing that is worth doing for it.
 //!
 //! Pages that were forgotten are no news themselves, for a program that reads while stores are full forgets
 //! one for each that comes in. They give hope, where they are as many as it takes for a slab to be emptied,
@@ -13,7 +14,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::slabs::census::{Census, LEAST_GAIN_PERCENT, Task};
+use crate::slabs::census::{Census, Findings, LEAST_GAIN_PERCENT, Task};
 use crate::slabs::make::KEPT_FOR_MOVES;
 use crate::slabs::slab::{FORGOTTEN_AT, IN_VAIN_AT, LOOKED_AT, ROOM_NEWS_AT};
 use crate::table::Table;
@@ -76,7 +77,7 @@ impl Table<'_> {
         }
     }
 
-    fn room_news(&self) -> u64 {
+    pub(crate) fn room_news(&self) -> u64 {
         self.header(ROOM_NEWS_AT)
     }
 
@@ -92,6 +93,18 @@ impl Table<'_> {
             self.note_room_news();
         }
         self.words()[LOOKED_AT].store(census.forgotten, SeqCst);
+    }
+
+    /// Notes that a look has found no room, and nothing to be done for it: who waits for that waits in vain,
+    /// unless something has happened since the look began. `is_given_back` where memory of donors is about to
+    /// be. Whether it was noted. For the supervisor alone.
+    pub fn note_no_room_comes(&self, census: &Census, found: &Findings, is_given_back: bool) -> bool {
+        let news = if self.planted("look-over-news") { self.room_news() } else { census.room_news };
+        let is_noted = found.brings_no_room(is_given_back) && news == self.room_news();
+        if is_noted {
+            self.words()[IN_VAIN_AT].store(news + 1, SeqCst);
+        }
+        is_noted
     }
 
     /// Whether who finds no room may wait for it.
@@ -124,7 +137,7 @@ mod tests {
     use super::*;
     use crate::new_donor::NewDonor;
     use crate::slabs::append::{Append, Item, Outcome, Step};
-    use crate::slabs::census::{Findings, judge};
+    use crate::slabs::census::{Reason, judge};
     use crate::slabs::reclaim::Unnamed;
     use crate::slabs::room::Coding;
     use crate::slabs::words::{SlabPhase, SlabWord};
@@ -180,6 +193,8 @@ mod tests {
         }
         count
     }
+
+    const TASK: Task = Task { slab: 0, generation: 1, reason: Reason::Sparse, parts_left: 3, live: 1 };
 
     fn looked(table: &Table<'_>) -> (Census, Findings) {
         let mut census = Census::begin(table);
@@ -252,6 +267,9 @@ mod tests {
         table.set_leaving(1, false);
         table.set_memory(3, 0);
         table.set_room_coming(0, now_ms);
+        // What is kept for pages that are moved is theirs only.
+        let place = table.take_place(1, 0).unwrap();
+        table.free_unnamed(Unnamed { slab: 0, place });
         let (census, found) = looked(&table);
         table.note_looked(&census, &found.tasks);
         assert_eq!(pauses(&table, &mut now_ms), 0);
@@ -278,6 +296,30 @@ mod tests {
         (0..2 * WORTH_A_LOOK).for_each(|slot| table.forget(20 + slot));
         assert_eq!(pauses(&table, &mut now_ms), PATIENCE_MS / PAUSE_MS);
         assert_eq!(pauses(&table, &mut now_ms), 0);
+    }
+
+    #[test]
+    fn where_a_look_finds_nothing_to_be_done_for_room_a_wait_ends() {
+        let words = full();
+        let (table, mut now_ms) = (Table::known(&words), 1);
+        let wait = RoomWait::begin(&table, now_ms);
+        let (census, found) = looked(&table);
+        assert!(found.is_full && found.tasks.is_empty(), "{found:?}");
+        assert!(!table.note_no_room_comes(&census, &found, true), "what is given back is room");
+        let emptied = Findings { tasks: vec![TASK], ..found.clone() };
+        assert!(!table.note_no_room_comes(&census, &emptied, false), "a slab is emptied");
+        table.note_room_news();
+        assert!(!table.note_no_room_comes(&census, &found, false), "something has happened since");
+        assert!(wait.goes_on(&table, now_ms, PATIENCE_MS));
+        let (census, found) = looked(&table);
+        assert!(table.note_no_room_comes(&census, &found, false));
+        assert!(!wait.goes_on(&table, now_ms, PATIENCE_MS) && pauses(&table, &mut now_ms) == 0);
+        // What has room, or may have when it is back, is not full.
+        table.complain(0, table.donor(0), Condition::Suspect, 1);
+        assert!(!looked(&table).1.is_full);
+        table.come_up(0, table.donor(0).life);
+        (0..3).for_each(|donor| table.set_memory(donor, 9));
+        assert!(!looked(&table).1.is_full);
     }
 
     #[test]

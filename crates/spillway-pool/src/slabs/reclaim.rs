@@ -112,6 +112,17 @@ impl Reclaim {
         freed
     }
 
+    /// Whether there are slabs or places that can be used again so soon, as far as is known: those of donors
+    /// that answer, and those to which nothing comes late any more by then.
+    #[must_use]
+    pub fn gives_back_within(&self, within_ms: u64, now_ms: u64, patience: Patience) -> bool {
+        let is_soon = |since_ms: &u64| {
+            *since_ms > 0 && since_ms.saturating_add(patience.late_ms) <= now_ms.saturating_add(within_ms)
+        };
+        let awaits_places = || self.places.iter().flatten().any(is_soon);
+        !self.quiet.is_empty() || self.waited.iter().any(Option::is_some) || awaits_places()
+    }
+
     /// Places that are to be discarded now, at most so many, each of which is then noted by what became of it
     /// ([`Self::note`]) before there is another sweep. Those of donors that are away are kept.
     pub fn take_quiet(&mut self, table: &Table<'_>, most: usize) -> Vec<Unnamed> {

@@ -5,10 +5,12 @@ use spillway_pool::round::Round;
 use spillway_pool::slabs::census::{Task, slots_in};
 use spillway_pool::slabs::locate::lose;
 use spillway_pool::slabs::make::is_spill_full;
+use spillway_pool::slabs::reclaim::Patience;
 use spillway_pool::words::Condition;
 
 use super::discards::Discarding;
 use super::mover::{Emptying, Work};
+use super::waiting::COMING_PATIENCE;
 use super::*;
 
 /// What was said of room that is to come holds for so long.
@@ -164,7 +166,10 @@ impl World {
     /// Slabs are made free, and donors forget what they had, while no worker is at work.
     fn go_on_looking(&mut self, table: &Table<'_>) -> Result<(), String> {
         self.keeper.look = match std::mem::take(&mut self.keeper.look) {
-            Look::None => Look::Looking(Census::begin(table)),
+            Look::None => {
+                self.note_look_begins();
+                Look::Looking(Census::begin(table))
+            }
             Look::Looking(mut census) => match census.go_on(table, GLANCE) {
                 true => Look::Discarding(self.begin_following(table, census)),
                 false => Look::Looking(census),
@@ -188,7 +193,13 @@ impl World {
     fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
-        table.set_room_coming(if found.is_room_coming { self.now + ROOM_COMING } else { 0 }, self.now);
+        let patience = Patience { write_ms: WRITE_PATIENCE, late_ms: SWEEP_PATIENCE };
+        let is_given_back = self.keeper.reclaim.gives_back_within(COMING_PATIENCE, self.now, patience);
+        let is_being_made = found.is_room_being_made(is_given_back);
+        table.set_room_coming(if is_being_made { self.now + ROOM_COMING } else { 0 }, self.now);
+        if table.note_no_room_comes(census, &found, is_given_back) {
+            self.note_looked_in_vain();
+        }
         for &(slab, generation) in &found.lost {
             slots_in(table, 0..SLOTS, slab, generation).into_iter().for_each(|slot| {
                 lose(table, slot);

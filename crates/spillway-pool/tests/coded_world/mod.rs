@@ -192,6 +192,8 @@ pub struct World {
     /// Writes that waited for room in vain, and that were refused since others had.
     pub vain: u64,
     pub refused: u64,
+    /// Looks that found no room and nothing to be done for it.
+    pub looked_in_vain: u64,
 }
 
 fn coding() -> Coding {
@@ -263,6 +265,7 @@ impl World {
             left: 0,
             vain: 0,
             refused: 0,
+            looked_in_vain: 0,
         }
     }
 

@@ -7,7 +7,7 @@ use super::*;
 
 /// How long room is waited for, and where it is to come.
 const ROOM_PATIENCE: u64 = 100;
-const COMING_PATIENCE: u64 = 400;
+pub(super) const COMING_PATIENCE: u64 = 400;
 /// Memory of a donor that is kept for pages that are moved: more is room.
 const KEPT: u32 = 2;
 
@@ -32,6 +32,8 @@ pub(super) struct Hopes {
     changed: u64,
     /// The wait in vain that began last: its begin and end.
     vain: Option<(u64, u64)>,
+    /// When the last look began.
+    look_begun: u64,
 }
 
 impl World {
@@ -57,6 +59,19 @@ impl World {
             self.hopes.changed = self.now;
         }
         self.hopes.sight = sight;
+    }
+
+    pub(super) fn note_look_begins(&mut self) {
+        self.hopes.look_begun = self.now;
+    }
+
+    /// Whoever waits for room waits in vain, as if one who began with the look had.
+    pub(super) fn note_looked_in_vain(&mut self) {
+        self.looked_in_vain += 1;
+        let since = self.hopes.look_begun;
+        if self.hopes.vain.is_none_or(|(before, _)| before <= since) {
+            self.hopes.vain = Some((since, self.now));
+        }
     }
 
     /// After an attempt to write: the wait that goes on, or begins anew.

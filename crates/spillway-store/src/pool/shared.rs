@@ -278,13 +278,16 @@ impl Shared {
     }
 
     /// Donors that have room for a page, though none could be found for it now: silent, or away and not for
-    /// so long that they are given up.
+    /// so long that they are given up. Where none can be reached, all: each may come back with room.
     pub(super) fn room_awaited(&self, since_ms: u64) -> RoomAwaited {
         let table = self.table();
         let reconnect_ms = self.spec.patience.reconnect.as_millis() as u64;
         let mut awaited = RoomAwaited { donors: Vec::new(), until_ms: 0 };
-        for (donor, candidate) in table.candidates().iter().enumerate() {
-            if candidate.free == 0 || table.is_leaving(donor) || table.is_spill(donor) {
+        let candidates = table.candidates();
+        let can_none_be_reached = !candidates.iter().any(|candidate| candidate.is_well);
+        for (donor, candidate) in candidates.iter().enumerate() {
+            let may_have_room = candidate.free > 0 || can_none_be_reached;
+            if !may_have_room || table.is_leaving(donor) || table.is_spill(donor) {
                 continue;
             }
             let since_ms = match table.donor(donor).condition {

@@ -10,6 +10,7 @@ use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim, Unnamed};
 use spillway_pool::words::Condition;
 
 use super::reads::slot_of;
+use super::writes::patience_for_room;
 use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::{Purpose, now_ms};
 use crate::pool::site::Site;
@@ -35,12 +36,16 @@ impl Discards {
         Self { reclaim: Reclaim::default(), swept: Instant::now() }
     }
 
+    /// Whether memory of donors is given back soon enough for who waits for room.
+    pub(super) fn give_back_soon(&self, site: &Site) -> bool {
+        let within_ms = patience_for_room(site.shared.spec.patience, true).as_millis() as u64;
+        self.reclaim.gives_back_within(within_ms, now_ms(), patience(site))
+    }
+
     /// Makes slabs free in which nothing lives, and their places once donors have forgotten what they had.
     pub(super) fn make_free(&mut self, site: &Site, lanes: &mut DonorLanes) {
         let table = site.shared.table();
-        let write_ms = site.shared.spec.patience.timeout.as_millis() as u64 + WRITE_MARGIN_MS;
-        let patience = Patience { write_ms, late_ms: LATE_PATIENCE_MS };
-        self.reclaim.free_slabs(&table, now_ms(), patience);
+        self.reclaim.free_slabs(&table, now_ms(), patience(site));
         if self.swept.elapsed() >= SWEEP_PERIOD {
             self.reclaim.sweep(&table, now_ms(), LATE_PATIENCE_MS);
             self.swept = Instant::now();
@@ -57,6 +62,11 @@ impl Discards {
             }
         }
     }
+}
+
+fn patience(site: &Site) -> Patience {
+    let write_ms = site.shared.spec.patience.timeout.as_millis() as u64 + WRITE_MARGIN_MS;
+    Patience { write_ms, late_ms: LATE_PATIENCE_MS }
 }
 
 /// Has a donor forget what it holds at these places; what has become of it.

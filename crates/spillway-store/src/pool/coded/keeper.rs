@@ -141,7 +141,10 @@ impl Keeper {
         let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
         let now = now_ms();
-        table.set_room_coming(if found.is_room_coming { now + ROOM_COMING_MS } else { 0 }, now);
+        let is_given_back = self.discards.give_back_soon(&site);
+        let is_being_made = found.is_room_being_made(is_given_back);
+        table.set_room_coming(if is_being_made { now + ROOM_COMING_MS } else { 0 }, now);
+        let _ = table.note_no_room_comes(census, &found, is_given_back);
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
@@ -150,7 +153,7 @@ impl Keeper {
         // What waits for what is dead to be cleared away waits for no donor.
         let is_stuck = is_stuck && !found.is_whole_room_coming;
         self.news.tell(&found, is_stuck);
-        self.see_off(is_stuck);
+        self.see_off(is_stuck, &found);
         self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
         has_more
     }
@@ -197,7 +200,7 @@ impl Keeper {
     }
 
     /// Ends the part of donors in the run that leave it, once nothing is left on them.
-    fn see_off(&mut self, is_stuck: bool) {
+    fn see_off(&mut self, is_stuck: bool, found: &Findings) {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         for donor in 0..table.donors() {
@@ -216,16 +219,16 @@ impl Keeper {
                 let name = site.shared.name(donor);
                 let text = format!("pool: donor {name} is drained: nothing of this run is on it");
                 site.tell(Notice::new(NoticeKind::DonorDrained, &text).about(&name));
-            } else if is_stuck || !self.has_room_elsewhere() {
+            } else if is_stuck || !self.has_room_elsewhere(found) {
                 self.news.tell_no_room(donor, left);
             }
         }
     }
 
     /// Whether pages of a donor that leaves can have all their parts on others, now or a moment later.
-    fn has_room_elsewhere(&self) -> bool {
+    fn has_room_elsewhere(&self, found: &Findings) -> bool {
         let table = self.site.shared.table();
-        let is_coming = table.is_room_coming(now_ms()) && domains_that_stay(&table) >= table.wanted_copies();
+        let is_coming = found.is_room_coming && domains_that_stay(&table) >= table.wanted_copies();
         is_coming || parts_for_moves(&table) >= table.wanted_copies()
     }
 }

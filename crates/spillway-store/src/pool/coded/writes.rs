@@ -259,7 +259,7 @@ fn tell_waiting(lanes: &DonorLanes, since_ms: u64, patience: Duration) -> bool {
 
 /// How long room is waited for. Where the supervisor knows that there will be some, once what is dead is
 /// cleared away, as long as for donors: the pool is not full.
-fn patience_for_room(Patience { timeout, reconnect }: Patience, is_room_coming: bool) -> Duration {
+pub(super) fn patience_for_room(Patience { timeout, reconnect }: Patience, is_room_coming: bool) -> Duration {
     if is_room_coming { timeout.max(reconnect) } else { timeout }
 }
 
