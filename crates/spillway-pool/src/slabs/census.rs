@@ -333,8 +333,9 @@ fn stays(table: &Table<'_>, donor: usize) -> bool {
     is_there && !table.is_spill(donor)
 }
 
-/// Whether a donor that cannot be reached now is awaited.
-fn is_to_be_back(table: &Table<'_>, donor: usize, now_ms: u64, patience_ms: u64) -> bool {
+/// Whether a donor that cannot be reached now counts as one that comes back: for so long after it went.
+#[must_use]
+pub fn is_to_be_back(table: &Table<'_>, donor: usize, now_ms: u64, patience_ms: u64) -> bool {
     let gone_ms = || now_ms.saturating_sub(table.ill_since_ms(donor));
     match table.donor(donor).condition {
         Condition::Up => false,

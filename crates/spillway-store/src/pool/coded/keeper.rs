@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_pool::slabs::census::{
-    Census, Findings, Reason, Task, domains_that_stay, judge, parts_for_moves,
+    Census, Findings, Reason, Task, domains_that_stay, is_to_be_back, judge, parts_for_moves,
 };
 use spillway_pool::slabs::reclaim::parts_left_on;
 use spillway_pool::words::Condition;
@@ -144,7 +144,10 @@ impl Keeper {
         let is_given_back = self.discards.give_back_soon(&site);
         let is_being_made = found.is_room_being_made(is_given_back);
         table.set_room_coming(if is_being_made { now + ROOM_COMING_MS } else { 0 }, now);
-        let _ = table.note_no_room_comes(census, &found, is_given_back);
+        // Who is back within the patience of who writes may have room.
+        let reconnect_ms = site.shared.spec.patience.reconnect.as_millis() as u64;
+        let is_awaited = (0..table.donors()).any(|donor| is_to_be_back(&table, donor, now, reconnect_ms));
+        let _ = table.note_no_room_comes(census, &found, is_given_back || is_awaited);
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
