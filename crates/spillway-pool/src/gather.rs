@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn terms() -> Terms {
-        let coding = Coding { data: 4, parity: 2, slabs: 3, slots: SLOTS, rows: 4 };
+        let coding = Coding { data: 4, parity: 2, slabs: 7, slots: SLOTS, rows: 4 };
         Terms { extents: 0, wanted: 6, least: 4, joining: 0, coding: Some(coding) }
     }
 

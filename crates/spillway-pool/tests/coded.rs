@@ -11,7 +11,7 @@ use coded_world::World;
 /// Worlds that are right without a mistake.
 const SEEDS: u64 = 400;
 /// Worlds in which a planted mistake is looked for.
-const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
+const SEEDS_FOR_A_MISTAKE: u64 = 3_000;
 
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
@@ -52,21 +52,21 @@ fn planted_mistakes_of_coded_pages_are_found() {
     let mistakes = [
         ("rows-given-twice", 0),
         ("part-not-awaited", 1),
-        ("late-write-forgotten", 490),
+        ("late-write-forgotten", 499),
         ("late-write-not-awaited", 77),
-        ("moved-over-newer", 0),
+        ("moved-over-newer", 1),
         ("fence-not-seen", 1),
         ("retired-without-a-fence", 338),
         ("generation-kept", 13),
         ("checks-not-cleared", 0),
         ("moved-page-read", 144),
-        ("padding-read", 25),
+        ("padding-read", 17),
         ("late-answer-kept", 1),
         ("made-by-two", 0),
         ("earlier-part-gathered", 0),
-        ("gathered-unchecked", 0),
+        ("gathered-unchecked", 5),
         ("moved-part-not-awaited", 1),
-        ("discard-not-awaited", 6),
+        ("discard-not-awaited", 15),
         ("discard-not-noted", 3),
         ("freed-before-discard", 1),
         ("late-part-mistaken", 902),
@@ -75,11 +75,12 @@ fn planted_mistakes_of_coded_pages_are_found() {
         ("looked-while-emptied", 0),
         ("spilled-page-not-returned", 1253),
         ("spilled-version-kept", 1),
-        ("returned-page-read", 1741),
-        ("spilled-part-taken-for-all", 13),
+        ("returned-page-read", 2489),
+        ("spilled-part-taken-for-all", 189),
         ("wait-in-vain-forgotten", 253),
         ("room-news-not-noted", 0),
-        ("look-over-news", 805),
+        ("look-over-news", 40),
+        ("numbers-not-kept", 417),
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {
@@ -92,11 +93,13 @@ fn planted_mistakes_of_coded_pages_are_found() {
     });
 }
 
-/// In one of [`SEEDS_FOR_A_MISTAKE`] worlds; in `known`, unless what is simulated has changed since.
+/// In one of [`SEEDS_FOR_A_MISTAKE`] worlds, which is right without it; in `known`, unless what is simulated
+/// has changed since.
 fn assert_is_found(bug: &'static str, known: u64) {
     assert!(known < SEEDS_FOR_A_MISTAKE);
     let mut seeds = std::iter::once(known).chain(0..SEEDS_FOR_A_MISTAKE);
     let found = seeds.find(|seed| World::new(*seed, bug).run().is_err());
     let seed = found.unwrap_or_else(|| panic!("{bug} is not found"));
+    World::new(seed, "").run().unwrap_or_else(|error| panic!("seed {seed} without {bug}: {error}"));
     eprintln!("{bug}: seed {seed}");
 }

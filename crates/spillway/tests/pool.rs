@@ -113,6 +113,8 @@ fn exactly_the_pages_on_two_dead_donors_are_lost() {
     assert_eq!(caught.right + caught.lost, 32 << 8, "{caught:?}");
     // With three donors and two copies each pair has a third of the pages, more or less.
     assert!(caught.lost > 0 && caught.right > 1024, "{caught:?}");
+    // What is local has room on the third.
+    assert!(!caught.complaint.contains("no page can be evicted"), "{caught:?}");
 }
 
 #[test]

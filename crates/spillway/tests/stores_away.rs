@@ -156,6 +156,22 @@ fn served_by(program: &str, package: &str, arguments: &[&str], port: u16) -> Ser
     server
 }
 
+/// A server that takes no page in a range of its export, be that where slots are given out first or where
+/// they are next: pages go elsewhere, and nothing is refused or lost.
+#[test]
+fn where_a_server_takes_no_page_pages_go_elsewhere() {
+    for range in ["0-16777215", "4194304-16777215"] {
+        let (port, scene) = (free_port(), Scene::new());
+        let (text, protect) = (port.to_string(), format!("protect={range}"));
+        let arguments = ["--foreground", "--ipaddr=127.0.0.1", "--port", &text, "--filter=protect"];
+        let _nbdkit =
+            served_by("nbdkit", "nbdkit", &[&arguments[..], &["memory", "64M", &protect]].concat(), port);
+        let filled = scene.fill(32, &[format!("nbd://127.0.0.1:{port}/")]);
+        let of = (filled.written, filled.refused, filled.right, filled.lost);
+        assert_eq!(of, (32 << 8, 0, 2 * (32 << 8), 0), "{range}: {filled:?}");
+    }
+}
+
 #[test]
 fn servers_of_one_connection_are_refused_soon() {
     let directory = tempfile::tempdir().unwrap();

@@ -78,7 +78,8 @@ impl<K: Kernel> Worker<K> {
         {
             Some(slab) if range.contains(&slab) => slab,
             _ => {
-                let slab = slots.empty_slab(range.clone(), self.next_slab).unwrap_or(range.start);
+                let next = if range.contains(&self.next_slab) { self.next_slab } else { range.start };
+                let slab = slots.empty_slab(range.clone(), next).unwrap_or(next);
                 self.next_slab = slab;
                 hint.store(u64::from(slab) + 1, Ordering::Relaxed);
                 slab
@@ -92,6 +93,20 @@ impl<K: Kernel> Worker<K> {
         }
         self.flush_slots();
         slots.take(held, range, slab + within)
+    }
+
+    /// A slab has a place that takes no page, as one of a pool whose donors are dead: others are tried next,
+    /// for this page and its neighbours.
+    fn leave_slab(&mut self, slot: u32, page_number: u64) {
+        let slab = slot - slot % SLAB_SLOTS;
+        if self.next_slab / SLAB_SLOTS == slab / SLAB_SLOTS {
+            self.next_slab = slab.saturating_add(SLAB_SLOTS);
+        }
+        if let Some(hint) = self.engine.table.slab_of(page_number)
+            && hint.load(Ordering::Relaxed) == u64::from(slab) + 1
+        {
+            hint.store(0, Ordering::Relaxed);
+        }
     }
 
     fn write_to(&mut self, index: usize, victims: &mut [Victim]) {
@@ -132,6 +147,9 @@ impl<K: Kernel> Worker<K> {
                 Err(error) => {
                     run.count(Counter::WritebacksFailed, 1);
                     run.store(index).count_refused(&error, K::now_ns());
+                    if !matches!(error, StoreError::Full { .. }) {
+                        self.leave_slab(slot, page.page_number);
+                    }
                     page.kept = Err(error);
                     // A slot that was overwritten in part holds neither the old page nor the new.
                     if page.old_slot == Some(slot) && !planted!(K, "half-written-slot-kept") {

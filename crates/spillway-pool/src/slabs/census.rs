@@ -9,8 +9,8 @@
 use spillway_core::page::PAGE_SIZE;
 
 use crate::placement::capacity;
-use crate::slabs::make::{Fitting, fitting};
-use crate::slabs::room::{MOVED_STREAM, STREAMS};
+use crate::slabs::make::{Fitting, available, free_slabs, most_fresh_slabs};
+use crate::slabs::room::{FRESH_STREAMS, MOVED_STREAM, STREAMS};
 use crate::slabs::slab::SlabSeen;
 use crate::slabs::words::{SlabPhase, SlabWord};
 use crate::table::Table;
@@ -26,8 +26,10 @@ pub(crate) const LEAST_GAIN_PERCENT: u64 = 5;
 const LEAST_GAIN_ROWS: u64 = 2;
 /// Any stream of what is new: there is the same room for all of them.
 const FRESH_STREAM: usize = 0;
-/// Room is short where donors have fewer extents free than one of so many.
+/// Room is short where donors have fewer extents free than one of so many; the same of numbers of slabs.
 const SHORT_OF: u64 = 8;
+/// And where they have no room for so many slabs.
+const SHORT_SLABS: u64 = 4;
 
 /// A look over all slots: how many live in each slab.
 #[derive(Clone, Debug)]
@@ -133,7 +135,7 @@ pub struct Findings {
     pub live_pages: u64,
     /// Pages that the rows given out hold, dead or alive, and rows that are never to be given out.
     pub held_pages: u64,
-    /// Donors have less free than they should.
+    /// Donors have less free than they should, or few numbers of slabs are.
     pub is_short: bool,
     /// No slab, or one, can be made for what is new: who moves pages to make room is not to rest.
     pub is_urgent: bool,
@@ -168,11 +170,11 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     let (mut sparse, mut returns) = (Vec::new(), Vec::new());
     let possible = parts_for_moves(table);
     found.is_short = is_short(table);
-    let fresh = fitting(table, FRESH_STREAM);
+    let fresh = available(table, FRESH_STREAM);
     found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
     let is_away = |donor| is_to_be_back(table, donor, now_ms, patience_ms);
     found.is_full = fresh.is_some_and(|fresh| fresh.slabs == 0) && !(0..table.donors()).any(is_away);
-    let width = fitting(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
+    let width = available(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
     let mut returning = Returning::of(table);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
     for slab in 0..table.slabs() {
@@ -210,8 +212,12 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
             sparse.push(task(Reason::Sparse));
         }
     }
-    // Of what is lost anyway there is no hurry to save the rest.
-    found.tasks.sort_by_key(|task| (found.lost.contains(&(task.slab, task.generation)), task.parts_left));
+    // Of what is lost anyway there is no hurry to save the rest. Where room is short, what is emptied soon
+    // gives some to the others.
+    let weight = |task: &Task| if found.is_short { task.live } else { 0 };
+    found.tasks.sort_by_key(|task| {
+        (found.lost.contains(&(task.slab, task.generation)), task.parts_left, weight(task))
+    });
     found.is_room_coming = has_room_for(table, found.live_pages.div_ceil(slab_pages.max(1)) + STREAMS as u64);
     let is_for_all_parts = domains_that_stay(table) >= table.parts() || table.open_spill().is_some();
     found.is_whole_room_coming = found.is_room_coming && is_for_all_parts;
@@ -246,14 +252,12 @@ fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
 
 /// Pages for which there is room now, where they are moved.
 fn room_for_moves(table: &Table<'_>) -> u64 {
-    let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free).count();
     // To the last resort only where what is new has no room at all: else it would take up, for what is dead
     // at donors, what the last resort is for.
-    let is_full = fitting(table, FRESH_STREAM).is_none_or(|fresh| fresh.slabs == 0);
+    let is_full = available(table, FRESH_STREAM).is_none_or(|fresh| fresh.slabs == 0);
     let may_go_to = |moved: &Fitting| is_full || moved.on_donors >= table.data_parts();
-    let moved = fitting(table, MOVED_STREAM).filter(may_go_to);
-    let slabs = moved.map_or(0, |moved| moved.slabs as usize).min(free);
-    let rows = u64::from(table.rows()) * slabs as u64 + u64::from(table.rows_left(MOVED_STREAM));
+    let slabs = available(table, MOVED_STREAM).filter(may_go_to).map_or(0, |moved| moved.slabs);
+    let rows = u64::from(table.rows()) * u64::from(slabs) + u64::from(table.rows_left(MOVED_STREAM));
     rows * table.data_parts() as u64
 }
 
@@ -298,7 +302,7 @@ struct Returning {
 
 impl Returning {
     fn of(table: &Table<'_>) -> Self {
-        let fresh = table.spill().and_then(|_| fitting(table, FRESH_STREAM));
+        let fresh = table.spill().and_then(|_| available(table, FRESH_STREAM));
         let most = domains_that_stay(table).min(table.parts());
         let fresh = fresh.filter(|fresh| fresh.on_donors >= most);
         let pages = u64::from(table.rows()) * table.data_parts() as u64;
@@ -319,12 +323,8 @@ impl Returning {
 /// wanted.
 #[must_use]
 pub fn parts_for_moves(table: &Table<'_>) -> usize {
-    let of_new = fitting(table, MOVED_STREAM).filter(|fitting| fitting.slabs > 0 && has_free_slab(table));
+    let of_new = available(table, MOVED_STREAM).filter(|moved| moved.slabs > 0);
     of_new.map_or(0, |moved| moved.worth(table)).max(table.parts_of_stream(MOVED_STREAM))
-}
-
-fn has_free_slab(table: &Table<'_>) -> bool {
-    (0..table.slabs()).any(|slab| table.slab(slab).phase == SlabPhase::Free)
 }
 
 /// Whether a donor can be reached and does not leave. The last resort is none.
@@ -360,15 +360,16 @@ pub fn domains_that_stay(table: &Table<'_>) -> usize {
     domains.len()
 }
 
-/// Whether the donors that are there, and the last resort, have room for more than so many slabs in all,
-/// whatever is there now.
+/// Whether there are numbers for more than so many slabs in all, and the donors that are there, and the last
+/// resort, have room for them, whatever is there now.
 fn has_room_for(table: &Table<'_>, slabs: u64) -> bool {
     let width = domains_that_stay(table).min(table.parts());
     let is_enough = width >= table.least_copies();
     let of_donors = if is_enough { capacity(&room_that_stays(table), width) } else { 0 };
     let takes_pages = |spill: &usize| table.donor(*spill).condition == Condition::Up;
     let in_spill = table.spill().filter(takes_pages).map_or(0, |spill| table.room(spill).0);
-    u64::from(of_donors) + u64::from(in_spill) / table.data_parts().max(1) as u64 > slabs
+    let room = u64::from(of_donors) + u64::from(in_spill) / table.data_parts().max(1) as u64;
+    room.min(most_fresh_slabs(table).into()) > slabs
 }
 
 /// Room on donors that are down, or leave, is none.
@@ -376,7 +377,9 @@ fn is_short(table: &Table<'_>) -> bool {
     let donors = || (0..table.donors()).filter(|donor| stays(table, *donor)).map(|donor| table.room(donor));
     let all: u64 = donors().map(|(capacity, _)| u64::from(capacity)).sum();
     let used: u64 = donors().map(|(_, used)| u64::from(used)).sum();
-    all.saturating_sub(used) < (all / SHORT_OF).max(4 * table.parts() as u64)
+    let is_room_short = all.saturating_sub(used) < (all / SHORT_OF).max(SHORT_SLABS * table.parts() as u64);
+    let numbers = free_slabs(table, FRESH_STREAM) as u64;
+    is_room_short || numbers < (u64::from(table.slabs()) / SHORT_OF).max(FRESH_STREAMS as u64)
 }
 
 /// The slots whose pages are in a slab, as far as `slots` says.
@@ -394,7 +397,7 @@ mod tests {
     use super::*;
     use crate::new_donor::NewDonor;
     use crate::slabs::append::{Append, Item, Outcome, Step};
-    use crate::slabs::room::Coding;
+    use crate::slabs::room::{Coding, SPARE_SLABS};
     use crate::table::{Terms, words_of};
 
     /// Eight donors, and what is coded on six.
@@ -437,6 +440,41 @@ mod tests {
                 let _ = append.sent(table, true, 0);
             }
         }
+    }
+
+    /// Writes to a stream until there is no room; how many slabs that has filled.
+    fn fill_stream(table: &Table<'_>, stream: usize) -> usize {
+        let slabs = 0..2 * table.slabs() as usize;
+        let write = |slab: usize| {
+            let first = slab as u32 % 4 * 16;
+            let item = |slot| Item { slot, check: 1, from: None };
+            let mut append = Append::new(stream, (first..first + 16).map(item).collect(), 3);
+            loop {
+                match append.step(table, &table.chooser()) {
+                    Step::Done(outcome) => return outcome,
+                    Step::Send(_) => _ = append.sent(table, true, 0),
+                    Step::Again | Step::Pause => {}
+                }
+            }
+        };
+        slabs.map(write).take_while(|outcome| *outcome == Outcome::Stored { pages: 16 }).count()
+    }
+
+    #[test]
+    fn numbers_of_slabs_are_kept_for_what_is_moved() {
+        let words = words();
+        let table = Table::known(&words);
+        // Donors have room for more slabs than there are numbers.
+        assert!((0..8).map(|donor| table.room(donor).0 as usize).sum::<usize>() > 6 * 16);
+        let kept = SPARE_SLABS as usize;
+        assert_eq!(fill_stream(&table, FRESH_STREAM), 16 - kept);
+        let full = found(&table, 1);
+        assert!(full.is_full && full.is_short && full.is_urgent && full.is_room_coming, "{full:?}");
+        // Only the last four of them live: the others are emptied, and nothing is in the way of that.
+        assert!(full.tasks.iter().filter(|task| task.live == 0).count() >= 16 - kept - 4, "{full:?}");
+        assert_eq!(parts_for_moves(&table), 6);
+        assert_eq!(fill_stream(&table, MOVED_STREAM), kept);
+        assert_eq!(parts_for_moves(&table), 0, "no number is left");
     }
 
     fn found(table: &Table<'_>, now_ms: u64) -> Findings {

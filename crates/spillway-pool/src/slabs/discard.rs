@@ -102,7 +102,7 @@ mod tests {
     fn words() -> Vec<AtomicU64> {
         let donor = |domain| NewDonor { capacity: 4, domain, text: String::new() };
         let donors: Vec<NewDonor> = (0..3).map(donor).collect();
-        let coding = Coding { data: 2, parity: 1, slabs: 4, slots: SLOTS, rows: 4 };
+        let coding = Coding { data: 2, parity: 1, slabs: 8, slots: SLOTS, rows: 4 };
         let terms = Terms { extents: 0, wanted: 3, least: 2, joining: 0, coding: Some(coding) };
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
         let _ = Table::create(&words, &donors, terms);
@@ -269,8 +269,27 @@ mod tests {
         };
         assert_ne!(sending.rows.slab, slab);
         retire(&table, sending.rows.slab);
+        let gives_back = |reclaim: &Reclaim, within_ms| reclaim.gives_back_within(within_ms, 6, PATIENCE);
+        assert!(!gives_back(&reclaim, 100));
         assert_eq!([5, 6].map(|now_ms| reclaim.free_slabs(&table, now_ms, PATIENCE)), [0, 0]);
+        assert_eq!([0, 1].map(|within_ms| gives_back(&reclaim, within_ms)), [false, true]);
         assert_eq!((reclaim.free_slabs(&table, 7, PATIENCE), take(&mut reclaim, &table).len()), (1, 0));
         assert_eq!(used(&table), 3);
+    }
+
+    #[test]
+    fn a_slab_whose_maker_is_gone_is_given_back_once_that_was_waited_for() {
+        let words = words();
+        let table = Table::known(&words);
+        let item = Item { slot: 0, check: 1, from: None };
+        let mut append = Append::new(0, vec![item], 1);
+        let is_made = || (0..table.slabs()).any(|slab| table.slab(slab).phase == SlabPhase::Making);
+        while !is_made() {
+            let _ = append.step(&table, &table.chooser());
+        }
+        let mut reclaim = Reclaim::default();
+        assert_eq!(reclaim.free_slabs(&table, 1, PATIENCE), 0);
+        let gives_back = |within_ms| reclaim.gives_back_within(within_ms, 1, PATIENCE);
+        assert_eq!([PATIENCE_MS - 1, PATIENCE_MS].map(gives_back), [false, true]);
     }
 }

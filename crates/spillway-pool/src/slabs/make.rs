@@ -5,13 +5,16 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::placement::{Candidate, Chooser, Dice, capacity};
-use crate::slabs::room::{MOVED_STREAM, SLABS_KEPT_IN_SPILL, least_spill_extents};
+use crate::slabs::room::{MOVED_STREAM, SLABS_KEPT_IN_SPILL, SPARE_SLABS, least_spill_extents};
 use crate::slabs::words::{SlabPhase, SlabWord, pack_stream};
 use crate::table::Table;
 use crate::words::Place;
 
 /// Extents of each donor that are kept for pages that are moved: without them no room could be made any more.
 pub(crate) const KEPT_FOR_MOVES: u32 = 2;
+/// Numbers of slabs that are kept for them too: donors may have room for more slabs than there are numbers.
+/// Several, for a donor's death has what is moved go on in another slab, though the one before is not full.
+const NUMBERS_KEPT_FOR_MOVES: usize = SPARE_SLABS as usize;
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +60,44 @@ fn candidates(table: &Table<'_>, stream: usize) -> Vec<Candidate> {
     donors
 }
 
-/// Slabs that there is room for now; `None` where too few donors can be reached.
-pub(crate) fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+/// Numbers of slabs that a stream leaves alone.
+fn kept_numbers(table: &Table<'_>, stream: usize) -> usize {
+    let is_kept = stream != MOVED_STREAM && !table.planted("numbers-not-kept");
+    if is_kept { NUMBERS_KEPT_FOR_MOVES } else { 0 }
+}
+
+/// Slabs that can be made now: those that there are room and numbers for; `None` where too few donors can be
+/// reached. Looks at all numbers.
+pub(crate) fn available(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+    let fitting = fitting(table, stream)?;
+    Some(Fitting { slabs: fitting.slabs.min(free_slabs(table, stream) as u32), ..fitting })
+}
+
+/// Numbers of slabs that are free for a stream.
+pub(crate) fn free_slabs(table: &Table<'_>, stream: usize) -> usize {
+    let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free);
+    free.count().saturating_sub(kept_numbers(table, stream))
+}
+
+/// Slabs of which so many numbers can be used at a time for what is new.
+pub(crate) fn most_fresh_slabs(table: &Table<'_>) -> u32 {
+    table.slabs().saturating_sub(NUMBERS_KEPT_FOR_MOVES as u32)
+}
+
+/// A number for a slab of this stream: the first that is free from the hint on, if enough others are.
+fn free_slab(table: &Table<'_>, stream: usize) -> Option<u32> {
+    let slabs = table.slabs();
+    let hint = table.slab_hint().load(SeqCst) as u32 % slabs.max(1);
+    let is_free = |slab: &u32| table.slab(*slab).phase == SlabPhase::Free;
+    let mut free = (hint..slabs).chain(0..hint).filter(is_free);
+    let first = free.next()?;
+    let kept = kept_numbers(table, stream);
+    (free.take(kept).count() == kept).then_some(first)
+}
+
+/// Slabs that there is room for now, as far as there are numbers for them; `None` where too few donors can
+/// be reached.
+fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
     let candidates = candidates(table, stream);
     let well = candidates.iter().filter(|donor| donor.is_well);
     let room: Vec<(u32, u32)> = well.map(|donor| (donor.domain, donor.free)).collect();
@@ -181,10 +220,7 @@ impl Make {
         if self.left == 0 {
             return Made::NoRoom;
         }
-        let slabs = table.slabs();
-        let hint = table.slab_hint().load(SeqCst) as u32 % slabs.max(1);
-        let is_free = |slab: &u32| table.slab(*slab).phase == SlabPhase::Free;
-        let Some(slab) = (hint..slabs).chain(0..hint).find(is_free) else { return Made::NoRoom };
+        let Some(slab) = free_slab(table, self.stream) else { return Made::NoRoom };
         let before = table.slab(slab);
         self.word = SlabWord { phase: SlabPhase::Making, claimed: 0, ended: 0, is_hurt: false, ..before };
         if before.phase != SlabPhase::Free || !table.change_slab(slab, before, self.word) {

@@ -55,6 +55,17 @@ pub struct Patience {
     pub late_ms: u64,
 }
 
+impl Patience {
+    /// Of who has a slab in this phase; `None` where nobody waits for that.
+    fn of(&self, phase: SlabPhase) -> Option<u64> {
+        match phase {
+            SlabPhase::Making => Some(self.late_ms),
+            SlabPhase::Retired => Some(self.write_ms),
+            SlabPhase::Free | SlabPhase::Open | SlabPhase::Fenced => None,
+        }
+    }
+}
+
 /// A slab that is waited for, as it was found first.
 #[derive(Clone, Copy, Debug)]
 struct Waited {
@@ -85,11 +96,10 @@ impl Reclaim {
         let mut freed = 0;
         for slab in 0..table.slabs() {
             let word = table.slab(slab);
-            let waits = match word.phase {
-                SlabPhase::Making => patience.late_ms,
-                SlabPhase::Retired if word.is_quiet() => 0,
-                SlabPhase::Retired => patience.write_ms,
-                SlabPhase::Free | SlabPhase::Open | SlabPhase::Fenced => {
+            let waits = match patience.of(word.phase) {
+                Some(_) if word.phase == SlabPhase::Retired && word.is_quiet() => 0,
+                Some(waits) => waits,
+                None => {
                     self.waited[slab as usize] = None;
                     continue;
                 }
@@ -105,6 +115,7 @@ impl Reclaim {
             if word.phase == SlabPhase::Making {
                 let _ = table.change_slab(slab, word, SlabWord { phase: SlabPhase::Retired, ..word });
             } else {
+                self.waited[slab as usize] = None;
                 self.quiet.extend(table.free_slab(slab));
                 freed += 1;
             }
@@ -116,11 +127,16 @@ impl Reclaim {
     /// that answer, and those to which nothing comes late any more by then.
     #[must_use]
     pub fn gives_back_within(&self, within_ms: u64, now_ms: u64, patience: Patience) -> bool {
-        let is_soon = |since_ms: &u64| {
-            *since_ms > 0 && since_ms.saturating_add(patience.late_ms) <= now_ms.saturating_add(within_ms)
+        let is_soon = |since_ms: u64, waits_ms: u64| {
+            since_ms.saturating_add(waits_ms) <= now_ms.saturating_add(within_ms)
         };
-        let awaits_places = || self.places.iter().flatten().any(is_soon);
-        !self.quiet.is_empty() || self.waited.iter().any(Option::is_some) || awaits_places()
+        let is_place_soon = |since_ms: &u64| *since_ms > 0 && is_soon(*since_ms, patience.late_ms);
+        let is_slab_soon = |waited: &Waited| {
+            patience.of(waited.phase).is_some_and(|waits_ms| is_soon(waited.since_ms, waits_ms))
+        };
+        !self.quiet.is_empty()
+            || self.waited.iter().flatten().any(is_slab_soon)
+            || self.places.iter().flatten().any(is_place_soon)
     }
 
     /// Places that are to be discarded now, at most so many, each of which is then noted by what became of it

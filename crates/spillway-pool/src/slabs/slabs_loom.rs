@@ -13,7 +13,7 @@ use crate::slabs::slab::Rows;
 use crate::slabs::words::{Seat, SlabPhase, SlabWord};
 use crate::table::{Table, Terms, words_of};
 
-const CODING: Coding = Coding { data: 2, parity: 1, slabs: 4, slots: 4, rows: 4 };
+const CODING: Coding = Coding { data: 2, parity: 1, slabs: 8, slots: 4, rows: 4 };
 const TERMS: Terms = Terms { extents: 0, wanted: 3, least: 2, joining: 0, coding: Some(CODING) };
 const SLOT: u32 = 1;
 const OLD: u32 = 1;

@@ -38,6 +38,8 @@ const DATA: usize = 3;
 const PARITY: usize = 2;
 const PARTS: usize = DATA + PARITY;
 const SLABS: u32 = 12;
+/// The same in worlds where donors have room for more slabs than there are numbers.
+const FEW_SLABS: u32 = 9;
 const ROWS: u16 = 6;
 const SLOTS: u32 = 36;
 const DONOR_EXTENTS: u32 = 7;
@@ -196,12 +198,9 @@ pub struct World {
     pub looked_in_vain: u64,
 }
 
-fn coding() -> Coding {
-    Coding { data: DATA, parity: PARITY, slabs: SLABS, slots: SLOTS, rows: ROWS }
-}
-
-fn terms() -> Terms {
-    Terms { extents: 0, wanted: PARTS, least: DATA, joining: JOINING, coding: Some(coding()) }
+fn terms(slabs: u32) -> Terms {
+    let coding = Coding { data: DATA, parity: PARITY, slabs, slots: SLOTS, rows: ROWS };
+    Terms { extents: 0, wanted: PARTS, least: DATA, joining: JOINING, coding: Some(coding) }
 }
 
 fn new_donor(donor: usize, capacity: u32) -> NewDonor {
@@ -220,8 +219,9 @@ impl World {
             let domain = SPILL_DOMAIN;
             donors.push(NewDonor { capacity, domain, text: String::new() });
         }
-        let words: Vec<AtomicU64> = (0..words_of(&donors, terms())).map(|_| AtomicU64::new(0)).collect();
-        let _ = Table::create(&words, &donors, terms());
+        let terms = terms(if seed % 7 == 4 { FEW_SLABS } else { SLABS });
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let _ = Table::create(&words, &donors, terms);
         Self {
             dice: Dice::new(seed),
             now: 1,

@@ -2,6 +2,7 @@
 //! happened. The world knows by itself what has happened.
 
 use spillway_pool::slabs::append::Outcome;
+use spillway_pool::words::Condition;
 
 use super::*;
 
@@ -14,8 +15,10 @@ const KEPT: u32 = 2;
 /// What may bring room, as it was at one moment.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Sight {
-    /// What each donor has for what is new.
+    /// What each donor has for what is new, and the last resort while it takes pages.
     free: Vec<u32>,
+    /// Memory of a new life is free, and may be no more than was free before.
+    lives: Vec<u16>,
     free_slabs: usize,
     is_coming: bool,
     /// Slabs that are to be emptied, or are emptied now.
@@ -38,14 +41,21 @@ pub(super) struct Hopes {
 
 impl World {
     pub(super) fn note_changes(&mut self, table: &Table<'_>) {
+        let takes_pages = |donor: usize, is_well: bool| {
+            is_well || (self.is_spill(donor) && table.donor(donor).condition == Condition::Up)
+        };
         let candidates = table.candidates();
-        let free: Vec<u32> =
-            candidates.iter().map(|donor| if donor.is_well { donor.free } else { 0 }).collect();
+        let free = candidates
+            .iter()
+            .enumerate()
+            .map(|(donor, candidate)| if takes_pages(donor, candidate.is_well) { candidate.free } else { 0 });
+        let free: Vec<u32> = free.collect();
         let sight = Sight {
             free_slabs: (0..table.slabs()).filter(|slab| table.slab(*slab).phase == SlabPhase::Free).count(),
             is_coming: table.is_room_coming(self.now),
             tasks: self.keeper.work_left(),
             written: self.oracle.len(),
+            lives: (0..table.donors()).map(|donor| table.donor(donor).life).collect(),
             free,
         };
         let before = &self.hopes.sight.free;
