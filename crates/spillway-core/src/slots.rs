@@ -116,17 +116,20 @@ impl SlotTable<'_> {
         slabs_from(&range, near).find_map(|slab| self.take_in_slab(held, &range, slab))
     }
 
-    /// Takes a free slot within `range` in a slab of which others are in use, that of `near` first. `None`
-    /// when there is none. A store that takes no page of a new slab may still have room for more in those.
+    /// Takes a free slot within `range` in a slab of which others are in use, or whose first slot has room,
+    /// that of `near` first. `None` when there is none. A store that takes no page of a new slab may still
+    /// have room for more in those.
     #[must_use]
     pub fn take_beside_others(
         &self,
         held: HeldSlots<'_>,
         range: std::ops::Range<u32>,
         near: u32,
+        has_room: impl Fn(u32) -> bool,
     ) -> Option<u32> {
+        let is_used = |slab: u32| self.slab_used[slab as usize].load(Ordering::Relaxed) > 0;
         slabs_from(&range, near)
-            .filter(|&slab| self.slab_used[slab as usize].load(Ordering::Relaxed) > 0)
+            .filter(|&slab| is_used(slab) || has_room((slab << SLAB_SHIFT).max(range.start)))
             .find_map(|slab| self.take_in_slab(held, &range, slab))
     }
 
@@ -336,16 +339,22 @@ mod tests {
     fn beside_others_no_slab_is_begun() {
         let memory = Memory::new(4 * 512, 1);
         let (table, held) = (memory.table(), HeldSlots(&memory.held[0]));
-        let range = 512..3 * 512;
-        assert_eq!(table.take_beside_others(held, range.clone(), 700), None);
+        let (range, none) = (512..3 * 512, |_| false);
+        assert_eq!(table.take_beside_others(held, range.clone(), 700, none), None);
         assert_eq!(table.take(held, range.clone(), 600), Some(600));
         assert_eq!(table.take(held, 0..4 * 512, 1600), Some(1600));
         for slot in (512..600).chain(601..1024) {
-            assert_eq!(table.take_beside_others(held, range.clone(), 1030), Some(slot));
+            assert_eq!(table.take_beside_others(held, range.clone(), 1030, none), Some(slot));
         }
-        assert_eq!(table.take_beside_others(held, range.clone(), 700), None, "1600 is of another store");
+        assert_eq!(
+            table.take_beside_others(held, range.clone(), 700, none),
+            None,
+            "1600 is of another store"
+        );
         table.release(held, 777, |_| ());
-        assert_eq!(table.take_beside_others(held, range, 2047), Some(777));
+        assert_eq!(table.take_beside_others(held, range.clone(), 2047, none), Some(777));
+        // Of a slab in which nothing is in use the store keeps memory.
+        assert_eq!(table.take_beside_others(held, range, 2047, |slot| slot == 1024), Some(1024));
     }
 
     #[test]

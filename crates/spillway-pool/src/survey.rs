@@ -399,4 +399,25 @@ mod tests {
         assert_eq!([45, 60, 74].map(|now_ms| sweep.look(&table, now_ms, 30)), [0, 0, 0]);
         assert_eq!(sweep.look(&table, 100, 30), 1);
     }
+
+    #[test]
+    fn an_extent_that_has_its_place_keeps_its_memory_while_that_donor_is_well() {
+        let donors = [NewDonor { capacity: 1, domain: 0, text: String::new() }];
+        let terms = Terms { extents: 3, wanted: 1, least: 1, joining: 0, coding: None };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let table = Table::create(&words, &donors, terms);
+        let chooser = table.chooser();
+        let keeps = || [0, 1, 2].map(|extent| table.keeps_memory_for(extent));
+        assert_eq!(keeps(), [false; 3]);
+        while let Some(Ok(())) = table.place_next(1, &chooser, 1) {}
+        assert!(matches!(table.place_next(2, &chooser, 1), Some(Err(_))), "the donor is full");
+        assert_eq!(keeps(), [false, true, false]);
+        table.complain(0, table.donor(0), Condition::Down, 1);
+        assert_eq!(keeps(), [false; 3]);
+        table.come_up(0, 1);
+        assert_eq!(keeps(), [false, true, false]);
+        table.begin_life(0, 2);
+        table.come_up(0, 2);
+        assert_eq!(keeps(), [false; 3], "what it had is gone");
+    }
 }

@@ -23,7 +23,7 @@ use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
 use crate::shared::AtomicU64;
 use crate::slabs::room::Coding;
-use crate::words::{Copy, ExtentState, Phase, Place};
+use crate::words::{Condition, Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};
 
 const MAGIC: u64 = 0x5350_494C_504F_4F04;
@@ -266,6 +266,17 @@ impl<'a> Table<'a> {
         seen.state.phase == Phase::Placed
             && seen.state.copies[copy] == Copy::Whole
             && seen.places[copy].is_some_and(|place| self.is_current(place))
+    }
+
+    /// Whether a donor that is well keeps memory for an extent: a page of it needs no more of that.
+    #[must_use]
+    pub fn keeps_memory_for(&self, extent: u32) -> bool {
+        let seen = self.snapshot(extent);
+        let is_well = |place: &Place| {
+            let is_up = self.donor(usize::from(place.donor)).condition == Condition::Up;
+            is_up && self.is_current(*place)
+        };
+        seen.state.phase != Phase::Clearing && seen.places.iter().flatten().any(is_well)
     }
 
     /// Makes a copy absent that has missed a write, came wrong or is one too many, if it still lies at

@@ -31,6 +31,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("zeros-by-half", "a page counts as zeros by its first half"),
     mistake("given-up-copy-kept", "a page that is written to keeps the slot that it has given up"),
     mistake("half-written-slot-kept", "a slot that could not be written is given up twice"),
+    mistake("refused-slab-not-left", "a slab with a place that takes no page is tried again and again"),
     mistake("full-frame-given-back", "a frame that was copied from is free although it is full"),
     mistake("frame-of-gone-page-lost", "the frame taken for a page that was gone is never free again"),
     mistake("failed-read-not-repeated", "a page whose read failed or came wrong once counts as lost"),

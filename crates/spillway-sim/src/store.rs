@@ -87,6 +87,10 @@ impl World {
         }
         let model = &mut self.stores[number];
         let faults = &model.config.faults;
+        // There are others: nothing is excused by it.
+        if (faults.refuses_from..faults.refuses_from + faults.refuses_slots).contains(&slot) {
+            return Fate::Fails;
+        }
         let draws = &mut self.draws;
         if draws.one_in(faults.full_one_in) {
             model.has_been_full = true;

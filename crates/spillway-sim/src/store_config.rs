@@ -49,6 +49,11 @@ pub struct StoreFaults {
     pub misplaces_one_in: u64,
     /// A write is refused for want of room, though there are slots.
     pub full_one_in: u64,
+    /// Writes to slots from this one on fail, always, as many as the next says: as to a pool's whose donors are
+    /// dead.
+    pub refuses_from: u32,
+    /// How many slots that are.
+    pub refuses_slots: u32,
     /// The store has room for so many pages, fewer than slots; 0 where its slots are all it has. As a file on
     /// a small disk.
     pub room_pages: u64,

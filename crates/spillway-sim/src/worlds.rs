@@ -25,6 +25,7 @@ impl Config {
             19 | 31 | 49 => self.of_huge_streams(),
             11 | 39 => self.of_changes_ahead(),
             22 => self.of_elastic_overlap(),
+            28 => self.of_refused_slots(),
             36 => self.of_elastic_turns(),
             _ => self,
         }
@@ -347,6 +348,25 @@ impl Config {
             faults,
         }];
         Self { limit_pages: 128, program_pages: 400, inline: false, stores, ..self }
+    }
+
+    /// A store that takes no page in some slots, and has plenty of others.
+    fn of_refused_slots(self) -> Self {
+        let slots = 8 * (self.program_pages + self.limit_pages) as u32;
+        let refuses_from = (self.seed / 50 % 3 * 700) as u32;
+        let faults = StoreFaults { refuses_from, refuses_slots: 1_100, ..StoreFaults::default() };
+        let stores =
+            vec![StoreConfig { kind: StoreKind::Remote, slots: 4_096 + slots, latency_ns: 2_000, faults }];
+        let habits = Habits { touch: 60, stream: 10, write_percent: 90, ..self.habits };
+        Self {
+            limit_pages: 128,
+            program_pages: 600,
+            operations: self.operations.max(400),
+            native: false,
+            habits,
+            stores,
+            ..self
+        }
     }
 
     /// Devices that read what the program reads too.

@@ -209,6 +209,12 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Whether the store keeps memory for this slot, so that it takes a page there though it is full. Where it
+    /// does not know, it does not.
+    fn keeps_memory_for(&self, _slot: u32) -> bool {
+        false
+    }
+
     /// Bytes of memory or disk that the store takes at this moment, where it knows; else 0.
     fn stored_bytes(&self) -> u64 {
         0

@@ -16,7 +16,9 @@ const PATIENCE_NS: u64 = 150_000_000_000;
 /// After this long without a page from the processes that hold more than their share, a process gives its
 /// own.
 const OTHERS_PATIENCE_NS: u64 = 10_000_000;
-/// How long, when every page that could be evicted is pinned.
+/// Slabs, one after the other, that take no page: then the store counts as one that takes none.
+const MOST_SLABS_REFUSED: u32 = 64;
+/// How long, when every page that could be evicted is pinned, or fewer slabs were tried.
 const PINNED_PATIENCE_NS: u64 = 5_000_000_000;
 const REQUEST_PAGES: u64 = 64;
 /// What stored pages may take beyond the limit while the stores are full: a page must come in before its slot
@@ -65,8 +67,12 @@ impl<K: Kernel> Worker<K> {
                 self.at.add_local(1);
                 return Ok(());
             }
-            let store_failed = error.is_some() && !is_exchange && waited_ns > OTHERS_PATIENCE_NS;
-            let none_can_go = (all_pinned || is_exchange) && waited_ns > PINNED_PATIENCE_NS;
+            let may_take_others =
+                matches!(error, Some(StoreError::Io { .. })) && self.slabs_refused < MOST_SLABS_REFUSED;
+            let store_failed =
+                error.is_some() && !is_exchange && !may_take_others && waited_ns > OTHERS_PATIENCE_NS;
+            let none_can_go =
+                (all_pinned || is_exchange || may_take_others) && waited_ns > PINNED_PATIENCE_NS;
             if store_failed || none_can_go || waited_ns > PATIENCE_NS {
                 return Err(Failure::Refused(self.why_no_room()));
             }

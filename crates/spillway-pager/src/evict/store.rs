@@ -51,7 +51,7 @@ impl<K: Kernel> Worker<K> {
             });
             let slot = own.or_else(|| self.take_slot_with_room(&range)).or_else(|| {
                 tries = tries.checked_sub(1)?;
-                self.take_free_slot(range.clone(), page.page_number)
+                self.take_free_slot(index, page.page_number)
             });
             page.kept = slot.map_or_else(|| page.kept.clone(), |slot| Ok(Some(slot)));
         }
@@ -64,12 +64,14 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// A free slot, next to those of the page's neighbours where possible.
-    fn take_free_slot(&mut self, range: Range<u32>, page_number: u64) -> Option<u32> {
+    fn take_free_slot(&mut self, index: usize, page_number: u64) -> Option<u32> {
+        let (range, store) = (self.at.stores[index].range.clone(), &self.at.stores[index].store);
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
         let within = (page_number % u64::from(SLAB_SLOTS)) as u32;
         // Of a pool whose donors have died, slots are free for which nobody has room.
+        let has_room = |slot| store.keeps_memory_for(slot - range.start);
         if self.engine.stores_full.load(Ordering::Relaxed)
-            && let Some(slot) = slots.take_beside_others(held, range.clone(), self.next_slab)
+            && let Some(slot) = slots.take_beside_others(held, range.clone(), self.next_slab, has_room)
         {
             return Some(slot);
         }
@@ -95,18 +97,13 @@ impl<K: Kernel> Worker<K> {
         slots.take(held, range, slab + within)
     }
 
-    /// A slab has a place that takes no page, as one of a pool whose donors are dead: others are tried next,
-    /// for this page and its neighbours.
-    fn leave_slab(&mut self, slot: u32, page_number: u64) {
-        let slab = slot - slot % SLAB_SLOTS;
-        if self.next_slab / SLAB_SLOTS == slab / SLAB_SLOTS {
-            self.next_slab = slab.saturating_add(SLAB_SLOTS);
-        }
-        if let Some(hint) = self.engine.table.slab_of(page_number)
-            && hint.load(Ordering::Relaxed) == u64::from(slab) + 1
-        {
-            hint.store(0, Ordering::Relaxed);
-        }
+    /// A slab has a place that takes no page, as one of a pool whose donors are dead: another is tried next.
+    /// Twice as far on each time, for those beside it may take none either; then one after the other.
+    fn leave_slab(&mut self, range: &Range<u32>, slot: u32) {
+        let slabs = (range.end - range.start).div_ceil(SLAB_SLOTS).max(1);
+        let far = 1_u32.checked_shl(self.slabs_refused).filter(|far| *far < slabs).unwrap_or(1);
+        self.slabs_refused = self.slabs_refused.saturating_add(1);
+        self.next_slab = range.start + ((slot - range.start) / SLAB_SLOTS + far) % slabs * SLAB_SLOTS;
     }
 
     fn write_to(&mut self, index: usize, victims: &mut [Victim]) {
@@ -131,8 +128,9 @@ impl<K: Kernel> Worker<K> {
         let run = self.at.run;
         if outcomes.iter().any(Result::is_ok) {
             *self.engine.last_store_error() = None;
+            self.slabs_refused = 0;
         }
-        let mut refused = Vec::new();
+        let (mut refused, mut left) = (Vec::new(), None);
         for (page, outcome) in victims.iter_mut().filter(|page| mine(page)).zip(outcomes) {
             let Ok(Some(slot)) = page.kept else { continue };
             match outcome {
@@ -147,8 +145,12 @@ impl<K: Kernel> Worker<K> {
                 Err(error) => {
                     run.count(Counter::WritebacksFailed, 1);
                     run.store(index).count_refused(&error, K::now_ns());
-                    if !matches!(error, StoreError::Full { .. }) {
-                        self.leave_slab(slot, page.page_number);
+                    let is_full = matches!(error, StoreError::Full { .. });
+                    if !is_full && !planted!(K, "refused-slab-not-left") {
+                        left = Some(slot);
+                        if let Some(hint) = engine.table.slab_of(page.page_number) {
+                            hint.store(0, Ordering::Relaxed);
+                        }
                     }
                     page.kept = Err(error);
                     // A slot that was overwritten in part holds neither the old page nor the new.
@@ -158,6 +160,9 @@ impl<K: Kernel> Worker<K> {
                     refused.push(slot);
                 }
             }
+        }
+        if let Some(slot) = left {
+            self.leave_slab(&range, slot);
         }
         // Not among the unneeded slots, for those have room in their store.
         self.give_back_slots(refused);

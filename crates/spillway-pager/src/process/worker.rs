@@ -56,6 +56,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) pace: Pace,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
+    /// Slabs, one after the other, of which a place took no page.
+    pub(crate) slabs_refused: u32,
     /// The last store was nearly full when its slots were last counted.
     pub(crate) crowded: bool,
     /// There were too many copies of local pages then: see [`crate::evict::copies`].
@@ -143,6 +145,7 @@ impl<K: Kernel> Worker<K> {
             posted: None,
             pace: Pace::Batch,
             next_slab: 0,
+            slabs_refused: 0,
             crowded: false,
             copies_abound: false,
             pages_until_count: 0,

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::words::Condition;
 
@@ -56,6 +57,11 @@ impl Store for PoolStore {
 
     fn tend(&self) {
         self.shared.ways().for_each(|way| way.store.tend());
+    }
+
+    fn keeps_memory_for(&self, slot: u32) -> bool {
+        let (table, extent) = (self.shared.table(), slot / EXTENT_SLOTS);
+        table.coding().is_none() && extent < table.extents() && table.keeps_memory_for(extent)
     }
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
