@@ -49,8 +49,8 @@ pub struct StoreFaults {
     pub misplaces_one_in: u64,
     /// A write is refused for want of room, though there are slots.
     pub full_one_in: u64,
-    /// Writes to slots from this one on fail, always, as many as the next says: as to a pool's whose donors are
-    /// dead.
+    /// Writes to slots from this one on fail, always, as many as the next says: as to those of a pool whose
+    /// donors are dead.
     pub refuses_from: u32,
     /// How many slots that are.
     pub refuses_slots: u32,

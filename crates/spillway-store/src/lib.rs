@@ -209,8 +209,8 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Whether the store keeps memory for this slot, so that it takes a page there though it is full. Where it
-    /// does not know, it does not.
+    /// Whether the store keeps memory for this slot, so that it takes a page there though it is full. A store
+    /// that does not know says no.
     fn keeps_memory_for(&self, _slot: u32) -> bool {
         false
     }
