@@ -356,7 +356,7 @@ impl Config {
         let refuses_from = (self.seed / 50 % 3 * 700) as u32;
         let faults = StoreFaults { refuses_from, refuses_slots: 1_100, ..StoreFaults::default() };
         let stores =
-            vec![StoreConfig { kind: StoreKind::Remote, slots: 4_096 + slots, latency_ns: 2_000, faults }];
+            vec![StoreConfig { kind: StoreKind::Remote, slots: 4_000 + slots, latency_ns: 2_000, faults }];
         let habits = Habits { touch: 60, stream: 10, write_percent: 90, ..self.habits };
         Self {
             limit_pages: 128,
