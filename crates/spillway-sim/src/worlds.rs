@@ -363,6 +363,7 @@ impl Config {
             program_pages: 600,
             operations: self.operations.max(400),
             native: false,
+            inline: false,
             habits,
             stores,
             ..self
