@@ -11,7 +11,9 @@ use coded_world::World;
 /// Worlds that are right without a mistake.
 const SEEDS: u64 = 400;
 /// Worlds in which a planted mistake is looked for.
-const SEEDS_FOR_A_MISTAKE: u64 = 3_000;
+const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
+/// A mistake that none of those finds: that one did was its own fault, it failed without the mistake too.
+const SELDOM_FOUND: (&str, u64) = ("returned-page-read", 3_000);
 
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
@@ -96,8 +98,9 @@ fn planted_mistakes_of_coded_pages_are_found() {
 /// In one of [`SEEDS_FOR_A_MISTAKE`] worlds, which is right without it; in `known`, unless what is simulated
 /// has changed since.
 fn assert_is_found(bug: &'static str, known: u64) {
-    assert!(known < SEEDS_FOR_A_MISTAKE);
-    let mut seeds = std::iter::once(known).chain(0..SEEDS_FOR_A_MISTAKE);
+    let worlds = if bug == SELDOM_FOUND.0 { SELDOM_FOUND.1 } else { SEEDS_FOR_A_MISTAKE };
+    assert!(known < worlds);
+    let mut seeds = std::iter::once(known).chain(0..worlds);
     let found = seeds.find(|seed| World::new(*seed, bug).run().is_err());
     let seed = found.unwrap_or_else(|| panic!("{bug} is not found"));
     World::new(seed, "").run().unwrap_or_else(|error| panic!("seed {seed} without {bug}: {error}"));

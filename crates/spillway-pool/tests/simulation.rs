@@ -84,11 +84,13 @@ fn planted_mistakes_are_found() {
     });
 }
 
-/// In one of [`SEEDS_FOR_A_MISTAKE`] worlds; in `known`, unless what is simulated has changed since.
+/// In one of [`SEEDS_FOR_A_MISTAKE`] worlds, which is right without it; in `known`, unless what is simulated
+/// has changed since.
 fn assert_is_found(bug: &'static str, known: u64) {
     assert!(known < SEEDS_FOR_A_MISTAKE);
     let found = first_failure(bug, known..known + 1).or_else(|| first_failure(bug, 0..SEEDS_FOR_A_MISTAKE));
     let (seed, _) = found.unwrap_or_else(|| panic!("{bug} is not found"));
+    assert_eq!(first_failure("", seed..seed + 1), None, "without {bug}");
     eprintln!("{bug}: seed {seed}");
 }
 

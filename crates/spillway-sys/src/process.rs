@@ -87,15 +87,20 @@ pub fn stop_by_terminal_signal() {
     }
 }
 
-/// Makes a copy of this process in a session of its own. True in the copy; false in this process, also when
-/// there can be no copy.
+/// Makes a copy of this process in a session of its own, which it is in by the time this process goes on. True
+/// in the copy; false in this process, also when there can be no copy.
 #[must_use]
 pub fn split_off() -> bool {
+    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
     // SAFETY: one other thread waits for signals and holds no lock; those that look after stores were paused
     // before, and what they could hold is not used in the copy.
     let in_copy = unsafe { libc::fork() } == 0;
     if in_copy {
         let _ = rustix::process::setsid();
+    } else if let Ok((reader, writer)) = pipe {
+        // Who waits for this process may end its group next. The copy has the pipe until it has left that.
+        drop(writer);
+        let _ = rustix::io::retry_on_intr(|| rustix::io::read(&reader, &mut [0_u8; 1]));
     }
     in_copy
 }

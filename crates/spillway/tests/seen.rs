@@ -17,7 +17,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use donor_common::Donor;
-use rustix::process::{Pid, Signal, geteuid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, geteuid, test_kill_process_group};
 use serde_json::Value;
 use support::MIB;
 use support::child::{PATIENCE, Running, Stray, free_port, until};
@@ -304,7 +305,12 @@ fn a_daemon_that_outlives_its_program_is_still_seen() {
         c_program("hold").display(),
         said.display()
     );
-    launch.run(launch.command(tool("sh", "dash")).args(["-c", &script]).current_dir(launch.work())).success();
+    let mut command = launch.command(tool("sh", "dash"));
+    let mut watched = launch.start(command.args(["-c", &script]).current_dir(launch.work()));
+    watched.running.finish(PATIENCE).success();
+    // Who waited for it may end its group next: nothing that serves the daemon is in that any more.
+    assert_eq!(test_kill_process_group(watched.running.pid()), Err(Errno::SRCH));
+    drop(watched);
     let pid = until(PATIENCE, "the daemon's file", || {
         fs::read_to_string(&said).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw)
     });

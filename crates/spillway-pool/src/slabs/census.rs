@@ -9,7 +9,7 @@
 use spillway_core::page::PAGE_SIZE;
 
 use crate::placement::capacity;
-use crate::slabs::make::{Fitting, available, free_slabs, most_fresh_slabs};
+use crate::slabs::make::{Fitting, available, fitting, free_numbers, most_fresh_slabs, numbers_for};
 use crate::slabs::room::{FRESH_STREAMS, MOVED_STREAM, STREAMS};
 use crate::slabs::slab::SlabSeen;
 use crate::slabs::words::{SlabPhase, SlabWord};
@@ -168,14 +168,15 @@ impl Findings {
 pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) -> Findings {
     let mut found = Findings::default();
     let (mut sparse, mut returns) = (Vec::new(), Vec::new());
-    let possible = parts_for_moves(table);
-    found.is_short = is_short(table);
-    let fresh = available(table, FRESH_STREAM);
+    let free = free_numbers(table);
+    let possible = parts_by_moves(table, free);
+    found.is_short = is_short(table, free);
+    let fresh = available(table, FRESH_STREAM, free);
     found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
     let is_away = |donor| is_to_be_back(table, donor, now_ms, patience_ms);
     found.is_full = fresh.is_some_and(|fresh| fresh.slabs == 0) && !(0..table.donors()).any(is_away);
-    let width = available(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
-    let mut returning = Returning::of(table);
+    let width = fitting(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
+    let mut returning = Returning::of(table, fresh);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
     for slab in 0..table.slabs() {
         let seen = table.see_slab(slab);
@@ -222,13 +223,13 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     let is_for_all_parts = domains_that_stay(table) >= table.parts() || table.open_spill().is_some();
     found.is_whole_room_coming = found.is_room_coming && is_for_all_parts;
     found.tasks.append(&mut returns);
-    add_sparse(table, &mut found, sparse);
+    add_sparse(table, free, &mut found, sparse);
     found
 }
 
 /// Chooses slabs to be emptied for what is dead in them: as many as it takes for little to be dead, or all
 /// that are worth it where room is short.
-fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
+fn add_sparse(table: &Table<'_>, free: usize, found: &mut Findings, mut sparse: Vec<Task>) {
     let (rows, data) = (u64::from(table.rows()), table.data_parts() as u64);
     let gain = |task: &Task| (rows * data).saturating_sub(u64::from(task.live));
     let least_gain = (rows * data * LEAST_GAIN_PERCENT / 100).max(LEAST_GAIN_ROWS * data);
@@ -236,7 +237,7 @@ fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
     let freed: u64 = found.tasks.iter().map(gain).sum();
     let mut dead = found.held_pages.saturating_sub(found.live_pages + freed);
     // What is in danger goes first, but where all room is used up only this makes any.
-    let mut room = room_for_moves(table).saturating_sub(if found.is_short { 0 } else { endangered });
+    let mut room = room_for_moves(table, free).saturating_sub(if found.is_short { 0 } else { endangered });
     sparse.sort_by_key(|task| task.live);
     for task in sparse {
         let live = u64::from(task.live);
@@ -251,12 +252,12 @@ fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
 }
 
 /// Pages for which there is room now, where they are moved.
-fn room_for_moves(table: &Table<'_>) -> u64 {
+fn room_for_moves(table: &Table<'_>, free: usize) -> u64 {
     // To the last resort only where what is new has no room at all: else it would take up, for what is dead
     // at donors, what the last resort is for.
-    let is_full = available(table, FRESH_STREAM).is_none_or(|fresh| fresh.slabs == 0);
+    let is_full = available(table, FRESH_STREAM, free).is_none_or(|fresh| fresh.slabs == 0);
     let may_go_to = |moved: &Fitting| is_full || moved.on_donors >= table.data_parts();
-    let slabs = available(table, MOVED_STREAM).filter(may_go_to).map_or(0, |moved| moved.slabs);
+    let slabs = available(table, MOVED_STREAM, free).filter(may_go_to).map_or(0, |moved| moved.slabs);
     let rows = u64::from(table.rows()) * u64::from(slabs) + u64::from(table.rows_left(MOVED_STREAM));
     rows * table.data_parts() as u64
 }
@@ -301,8 +302,9 @@ struct Returning {
 }
 
 impl Returning {
-    fn of(table: &Table<'_>) -> Self {
-        let fresh = table.spill().and_then(|_| available(table, FRESH_STREAM));
+    /// `fresh`: slabs that can be made for what is new.
+    fn of(table: &Table<'_>, fresh: Option<Fitting>) -> Self {
+        let fresh = table.spill().and(fresh);
         let most = domains_that_stay(table).min(table.parts());
         let fresh = fresh.filter(|fresh| fresh.on_donors >= most);
         let pages = u64::from(table.rows()) * table.data_parts() as u64;
@@ -323,7 +325,11 @@ impl Returning {
 /// wanted.
 #[must_use]
 pub fn parts_for_moves(table: &Table<'_>) -> usize {
-    let of_new = available(table, MOVED_STREAM).filter(|moved| moved.slabs > 0);
+    parts_by_moves(table, free_numbers(table))
+}
+
+fn parts_by_moves(table: &Table<'_>, free: usize) -> usize {
+    let of_new = available(table, MOVED_STREAM, free).filter(|moved| moved.slabs > 0);
     of_new.map_or(0, |moved| moved.worth(table)).max(table.parts_of_stream(MOVED_STREAM))
 }
 
@@ -373,12 +379,12 @@ fn has_room_for(table: &Table<'_>, slabs: u64) -> bool {
 }
 
 /// Room on donors that are down, or leave, is none.
-fn is_short(table: &Table<'_>) -> bool {
+fn is_short(table: &Table<'_>, free: usize) -> bool {
     let donors = || (0..table.donors()).filter(|donor| stays(table, *donor)).map(|donor| table.room(donor));
     let all: u64 = donors().map(|(capacity, _)| u64::from(capacity)).sum();
     let used: u64 = donors().map(|(_, used)| u64::from(used)).sum();
     let is_room_short = all.saturating_sub(used) < (all / SHORT_OF).max(SHORT_SLABS * table.parts() as u64);
-    let numbers = free_slabs(table, FRESH_STREAM) as u64;
+    let numbers = numbers_for(table, FRESH_STREAM, free) as u64;
     is_room_short || numbers < (u64::from(table.slabs()) / SHORT_OF).max(FRESH_STREAMS as u64)
 }
 

@@ -66,20 +66,24 @@ fn kept_numbers(table: &Table<'_>, stream: usize) -> usize {
     if is_kept { NUMBERS_KEPT_FOR_MOVES } else { 0 }
 }
 
-/// Slabs that can be made now: those that there are room and numbers for; `None` where too few donors can be
-/// reached. Looks at all numbers.
-pub(crate) fn available(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+/// Numbers of slabs that are free. Looks at all of them.
+pub(crate) fn free_numbers(table: &Table<'_>) -> usize {
+    (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free).count()
+}
+
+/// Those of the free numbers that a stream may take.
+pub(crate) fn numbers_for(table: &Table<'_>, stream: usize, free: usize) -> usize {
+    free.saturating_sub(kept_numbers(table, stream))
+}
+
+/// Slabs that can be made now: those that there is room for and, of `free` numbers, one each; `None` where too
+/// few donors can be reached.
+pub(crate) fn available(table: &Table<'_>, stream: usize, free: usize) -> Option<Fitting> {
     let fitting = fitting(table, stream)?;
-    Some(Fitting { slabs: fitting.slabs.min(free_slabs(table, stream) as u32), ..fitting })
+    Some(Fitting { slabs: fitting.slabs.min(numbers_for(table, stream, free) as u32), ..fitting })
 }
 
-/// Numbers of slabs that are free for a stream.
-pub(crate) fn free_slabs(table: &Table<'_>, stream: usize) -> usize {
-    let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free);
-    free.count().saturating_sub(kept_numbers(table, stream))
-}
-
-/// Slabs of which so many numbers can be used at a time for what is new.
+/// Slabs that there are numbers for, beside those that are kept.
 pub(crate) fn most_fresh_slabs(table: &Table<'_>) -> u32 {
     table.slabs().saturating_sub(NUMBERS_KEPT_FOR_MOVES as u32)
 }
@@ -97,7 +101,7 @@ fn free_slab(table: &Table<'_>, stream: usize) -> Option<u32> {
 
 /// Slabs that there is room for now, as far as there are numbers for them; `None` where too few donors can
 /// be reached.
-fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+pub(crate) fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
     let candidates = candidates(table, stream);
     let well = candidates.iter().filter(|donor| donor.is_well);
     let room: Vec<(u32, u32)> = well.map(|donor| (donor.domain, donor.free)).collect();
