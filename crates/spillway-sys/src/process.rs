@@ -87,8 +87,8 @@ pub fn stop_by_terminal_signal() {
     }
 }
 
-/// Makes a copy of this process in a session of its own, which it is in by the time this process goes on. True
-/// in the copy; false in this process, also when there can be no copy.
+/// Makes a copy of this process in a session of its own, in which it is by the time this process goes on.
+/// True in the copy; false in this process, also when there can be no copy.
 #[must_use]
 pub fn split_off() -> bool {
     let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);

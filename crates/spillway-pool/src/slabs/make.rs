@@ -76,8 +76,8 @@ pub(crate) fn numbers_for(table: &Table<'_>, stream: usize, free: usize) -> usiz
     free.saturating_sub(kept_numbers(table, stream))
 }
 
-/// Slabs that can be made now: those that there is room for and, of `free` numbers, one each; `None` where too
-/// few donors can be reached.
+/// Slabs that can be made now: those that there is room for and, of `free` numbers, one each; `None` where
+/// too few donors can be reached.
 pub(crate) fn available(table: &Table<'_>, stream: usize, free: usize) -> Option<Fitting> {
     let fitting = fitting(table, stream)?;
     Some(Fitting { slabs: fitting.slabs.min(numbers_for(table, stream, free) as u32), ..fitting })
