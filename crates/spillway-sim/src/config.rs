@@ -137,6 +137,8 @@ pub struct Config {
     pub victim_window_pages: usize,
     /// Pages of zeros that are kept ready, at most.
     pub reserve_pages: u64,
+    /// Pages of a system call that uses more than it holds, at most; with 0 none does.
+    pub large_call_pages: u64,
     /// Reads are posted, and room is made while they are under way.
     pub overlap: bool,
     /// How pages are foreseen that no stream brings.
@@ -247,6 +249,7 @@ impl Config {
             thread_inactive: seed % 3 == 1,
             victim_window_pages: draws.pick(&[0, 64, 256]),
             reserve_pages: draws.pick(&[0, 128, 1024]),
+            large_call_pages: 0,
             overlap: !seed.is_multiple_of(5),
             strides: strides(seed),
             huge_streams: false,

@@ -52,6 +52,10 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("protection-lifted-unnoted", "a page that is written to still counts as clean"),
     mistake("copied-out-though-pinned", "pages are copied out under a device that holds them"),
     mistake("held-page-evicted", "what a system call uses is evicted under it"),
+    mistake(
+        "held-beyond-room",
+        "all that a system call may use is held, though it be more than may be local",
+    ),
     mistake("room-charged-twice", "room is charged twice and given back once"),
     mistake("followers-not-charged", "pages that come with a block are not charged"),
     mistake("foreseen-not-charged", "pages that a thread is expected to use next are not charged"),

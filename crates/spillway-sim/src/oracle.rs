@@ -106,6 +106,13 @@ impl World {
         self.processes[process].shadow.get_mut(page).excuse = Some(line);
     }
 
+    /// The same where nothing but a line tells of it.
+    pub fn check_line_about(&mut self, process: usize, page: u64) {
+        if self.processes[process].line_about(page).is_some() {
+            self.check_refusal(process, page);
+        }
+    }
+
     /// A full store keeps what it has: a page that holds something can come in, for its slot is free then.
     /// Not where another process may have taken what it left, or pages that came in cannot leave again.
     fn must_be_kept_by_full_stores(&self, process: usize, page: u64) -> bool {

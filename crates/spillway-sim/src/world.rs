@@ -393,8 +393,13 @@ impl World {
             self.note(2, 0, || "the supervisor is killed".to_owned());
             self.supervisor_is_gone = true;
         }
-        let most_steps = if self.has_late_operation() { MOST_LATE_STEPS } else { MOST_STEPS };
+        let is_late = self.has_late_operation();
+        let most_steps = if is_late { MOST_LATE_STEPS } else { MOST_STEPS };
         if self.steps > most_steps {
+            // There nothing else takes long.
+            if is_late && self.config.large_call_pages > 0 {
+                self.fail("a system call waits for room that it holds itself".to_owned());
+            }
             self.count("worlds cut short");
             self.is_over = true;
         }

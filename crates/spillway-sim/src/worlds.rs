@@ -27,6 +27,7 @@ impl Config {
             22 => self.of_elastic_overlap(),
             28 => self.of_refused_slots(),
             36 => self.of_elastic_turns(),
+            38 => self.of_large_calls(),
             _ => self,
         }
     }
@@ -215,6 +216,24 @@ impl Config {
         let habits = Habits { hold: 60, touch: 10, stream: 10, map: 30, unmap: 30, pin: 0, ..self.habits };
         let stores = vec![self.ample_ram()];
         Self { inline: true, habits, stores, ..self.of_native_moves() }
+    }
+
+    /// System calls that use more memory than may be local.
+    fn of_large_calls(self) -> Self {
+        let habits = Habits { hold: 60, touch: 30, stream: 10, unmap: 2, lock: 0, pin: 0, ..self.habits };
+        let stores = vec![self.ample_ram()];
+        Self {
+            limit_pages: 120,
+            program_pages: 600,
+            operations: 60,
+            native: false,
+            kills_at: Vec::new(),
+            inline: true,
+            large_call_pages: 600,
+            stores,
+            habits,
+            ..self
+        }
     }
 
     /// Walks in strides over far pages of two stores, which may spoil what they hold. Blocks grow with the

@@ -88,6 +88,17 @@ fn processes_are_made_with_every_flag() {
     assert_was_far(&answers_are_the_same("raw_clone", &["6"]));
 }
 
+/// What a call holds cannot make room: where that was all of its vectors, or all that lies between them, it
+/// waited for ever.
+#[test]
+fn one_call_may_use_more_memory_than_may_be_local() {
+    let stats = answers_are_the_same("large_calls", &["24"]);
+    assert_was_far(&stats);
+    assert_eq!(stats.each_ref().map(|stats| stats.count("inline_left")), [0, 0]);
+    let stats = answers_are_the_same("large_calls", &["8", "with-a-descriptor"]);
+    assert_eq!(stats.each_ref().map(|stats| stats.count("inline_left")), [0, 1]);
+}
+
 /// Where pthread_join(3) waits the kernel writes as the thread ends, when it has no fault served any more.
 #[test]
 fn threads_on_stacks_of_the_programs_own_end() {

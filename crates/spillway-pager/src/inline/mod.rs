@@ -305,18 +305,21 @@ impl<K: Kernel> Inline<K> {
     }
 
     /// Brings in what a system call will use of `range`, ready to be written, under `hold` if there is one.
-    /// What is not ours is left alone. No more than `room` bytes, from which they are taken. False when a
-    /// page cannot be had.
+    /// What is not ours is left alone. No more than `room` bytes, from which they are taken, and no more is
+    /// held: what is held makes no room for the rest. False when a page cannot be had.
     #[must_use]
     pub fn make_ready(&self, range: Range<usize>, hold: Option<&Hold<'_>>, room: &mut usize) -> bool {
-        if let Some(hold) = hold {
-            hold.add(&range);
-        }
         if range.is_empty() {
             return true;
         }
         let mut page = range.start & !(PAGE_SIZE - 1);
+        let mut held_until = page;
         while page < range.end && *room > 0 {
+            if page >= held_until {
+                let most = if planted!(K, "held-beyond-room") { usize::MAX } else { *room };
+                held_until = page.saturating_add(most).min(range.end);
+                hold.into_iter().for_each(|hold| hold.add(&(page..held_until)));
+            }
             match self.make_page_ready(page) {
                 Page::Ready => {
                     *room = room.saturating_sub(PAGE_SIZE);

@@ -15,8 +15,13 @@ use spillway_sys::memory::Area;
 use crate::pages::address::page_number_of;
 
 const HOLDERS: usize = 512;
-/// Ranges of one system call; of more, neighbours become one with what lies between.
+/// Ranges of one system call beside its other words: most calls have no more.
 const RANGES: usize = 16;
+/// Ranges of one system call elsewhere: all vectors that a call may have (`UIO_MAXIOV`), and some more. What
+/// lay between two of them could be all of the program's memory, and none of it could leave.
+const FURTHER_RANGES: usize = 1024 + 16;
+/// Words of those of one call.
+const FURTHER_WORDS: usize = 2 * FURTHER_RANGES;
 
 /// Where a system call is made from: in the stack of a thread's signal handlers, or elsewhere.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -28,36 +33,44 @@ pub struct Frame {
 }
 
 /// One system call's words: whether they are taken, the stack that it is made from, where in that, the number
-/// of its ranges, and these as page numbers: the first, and the one behind the last.
+/// of its ranges, and the first of these as page numbers: the first, and the one behind the last. Where the
+/// others lie, which are few calls'.
 ///
 /// Invariant: a place is given back once, by who sets its frame to 0: the call itself, or one from the same
 /// stack that finds it left. The frame is 0 elsewhere, and wherever the place is not taken.
 #[derive(Clone, Copy)]
-struct Holder<'a>(&'a [AtomicU64]);
+struct Holder<'a> {
+    words: &'a [AtomicU64],
+    further: &'a Area,
+    further_at: usize,
+}
 
 const FIRST_RANGE: usize = 4;
 const HOLDER_WORDS: usize = FIRST_RANGE + 2 * RANGES;
 
 impl<'a> Holder<'a> {
     fn taken(self) -> &'a AtomicU64 {
-        &self.0[0]
+        &self.words[0]
     }
 
     fn stack(self) -> &'a AtomicU64 {
-        &self.0[1]
+        &self.words[1]
     }
 
     fn frame(self) -> &'a AtomicU64 {
-        &self.0[2]
+        &self.words[2]
     }
 
     fn count(self) -> &'a AtomicU64 {
-        &self.0[3]
+        &self.words[3]
     }
 
     fn range(self, index: usize) -> (&'a AtomicU64, &'a AtomicU64) {
-        let at = FIRST_RANGE + 2 * index;
-        (&self.0[at], &self.0[at + 1])
+        let words = match index.checked_sub(RANGES) {
+            None => &self.words[FIRST_RANGE + 2 * index..],
+            Some(further) => self.further.words(self.further_at + 2 * further * size_of::<u64>(), 2),
+        };
+        (&words[0], &words[1])
     }
 
     /// Its ranges, of page numbers.
@@ -73,6 +86,8 @@ impl<'a> Holder<'a> {
 pub struct Holds {
     /// Zeros at first, which take memory once they are used: many processes never hold anything.
     holders: Area,
+    /// The ranges of calls that have many.
+    further: Area,
     /// Holders that are taken or were: no later one is looked at.
     used: AtomicUsize,
     /// Taken at this moment.
@@ -91,12 +106,17 @@ impl Holds {
     /// # Errors
     /// ENOMEM where there is no address space.
     pub fn new() -> Result<Self> {
-        let bytes = (HOLDERS * HOLDER_WORDS * size_of::<u64>()).next_multiple_of(PAGE_SIZE);
-        Ok(Self { holders: Area::new(bytes)?, used: AtomicUsize::new(0), taken: AtomicUsize::new(0) })
+        let area = |words: usize| Area::new((HOLDERS * words * size_of::<u64>()).next_multiple_of(PAGE_SIZE));
+        let (holders, further) = (area(HOLDER_WORDS)?, area(FURTHER_WORDS)?);
+        Ok(Self { holders, further, used: AtomicUsize::new(0), taken: AtomicUsize::new(0) })
     }
 
     fn holder(&self, index: usize) -> Holder<'_> {
-        Holder(self.holders.words(index * HOLDER_WORDS * size_of::<u64>(), HOLDER_WORDS))
+        Holder {
+            words: self.holders.words(index * HOLDER_WORDS * size_of::<u64>(), HOLDER_WORDS),
+            further: &self.further,
+            further_at: index * FURTHER_WORDS * size_of::<u64>(),
+        }
     }
 
     fn used(&self) -> impl Iterator<Item = Holder<'_>> {
@@ -177,19 +197,20 @@ impl Holds {
 }
 
 impl Hold<'_> {
-    /// Holds a range of addresses too, from now on.
+    /// Holds a range of addresses too, from now on. Of more than a call has place for, neighbours become one
+    /// with what lies between.
     pub fn add(&self, range: &Range<usize>) {
         let from = page_number_of(range.start);
         let to = page_number_of(range.end.saturating_add(PAGE_SIZE - 1));
         let count = self.holder.count().load(Ordering::Relaxed) as usize;
-        if count < RANGES {
+        if count < RANGES + FURTHER_RANGES {
             let (start, end) = self.holder.range(count);
             start.store(from, Ordering::Relaxed);
             end.store(to, Ordering::Relaxed);
             self.holder.count().store(count as u64 + 1, Ordering::Release);
         } else {
             // Grows only, so that no page of it is ever left out.
-            let (start, end) = self.holder.range(RANGES - 1);
+            let (start, end) = self.holder.range(RANGES + FURTHER_RANGES - 1);
             start.fetch_min(from, Ordering::Relaxed);
             end.fetch_max(to, Ordering::Relaxed);
         }
@@ -234,9 +255,26 @@ mod tests {
     fn more_ranges_than_there_are_places_for_are_all_covered() {
         let holds = Holds::new().unwrap();
         let hold = holds.take(ELSEWHERE).unwrap();
-        (0..100).for_each(|i| hold.add(&(i * 10 * PAGE..i * 10 * PAGE + 1)));
-        assert!((0..100).all(|i| holds.covers(i * 10)));
+        let ranges = RANGES + FURTHER_RANGES;
+        (0..2 * ranges).for_each(|i| hold.add(&(i * 10 * PAGE..i * 10 * PAGE + 1)));
+        assert!((0..2 * ranges as u64).all(|i| holds.covers(i * 10)));
         assert!(!holds.covers(5));
+    }
+
+    #[test]
+    fn what_lies_between_a_calls_vectors_is_not_held() {
+        const VECTORS: usize = 1024;
+        let holds = Holds::new().unwrap();
+        let [one, other] = [0, 1].map(|first| {
+            let hold = holds.take(ELSEWHERE).unwrap();
+            (0..VECTORS).for_each(|i| hold.add(&((i * 10 + first) * PAGE..(i * 10 + first) * PAGE + 1)));
+            hold
+        });
+        let is_held = |page| page % 10 < 2;
+        assert!((0..VECTORS as u64 * 10).all(|page| holds.covers(page) == is_held(page)));
+        drop(one);
+        assert!((0..VECTORS as u64 * 10).all(|page| holds.covers(page) == (page % 10 == 1)));
+        drop(other);
     }
 
     #[test]

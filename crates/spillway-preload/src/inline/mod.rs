@@ -24,6 +24,7 @@ mod descriptors;
 pub mod exec_strings;
 mod image;
 pub mod leaving;
+mod messages;
 pub mod presence;
 mod shapes;
 mod signals;

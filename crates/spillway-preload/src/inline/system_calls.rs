@@ -79,7 +79,7 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
 
 /// A thread of the program that calls the kernel. Signals are blocked but within the call itself: a handler
 /// of the program's might wait for a lock that bringing memory in holds.
-struct Caller<'a> {
+pub(super) struct Caller<'a> {
     pager: &'a Inline,
     /// What the program has blocked.
     mask: u64,
@@ -141,6 +141,11 @@ impl Caller<'_> {
             | libc::SYS_preadv2
             | libc::SYS_pwritev2
             | libc::SYS_vmsplice => self.vectors_in_parts(number, a),
+            libc::SYS_sendto | libc::SYS_recvfrom if a[2] > pager.most_held_bytes() => {
+                self.transfer(number, a)
+            }
+            libc::SYS_sendmsg | libc::SYS_recvmsg => self.message(number, a),
+            libc::SYS_getrandom if a[1] > pager.most_held_bytes() => self.random(a),
             libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
                 remote::transfer(number, a, &mut |number, a| self.ready_call(number, a))
             }
@@ -167,7 +172,7 @@ impl Caller<'_> {
 
     /// Brings in what the call uses and makes it. Where all of that is known, an address that the kernel does
     /// not find is wrong.
-    fn ready_call(&self, number: usize, a: [usize; 6]) -> isize {
+    pub(super) fn ready_call(&self, number: usize, a: [usize; 6]) -> isize {
         let pager = self.pager;
         let Some(hold) = pager.hold(frame()) else { return self.again_if_gone(number, a) };
         let mut room = MOST_PARTS * pager.most_held_bytes();
@@ -244,6 +249,27 @@ impl Caller<'_> {
             }
         }
         done as isize
+    }
+
+    /// getrandom(2) of more than should be held at once.
+    fn random(&self, a: [usize; 6]) -> isize {
+        let (part, all) = (self.most_bytes(), a[1].min(i32::MAX as usize));
+        let mut done = 0;
+        while done < all {
+            let bytes = part.min(all - done);
+            let now = [a[0].wrapping_add(done), bytes, a[2], 0, 0, 0];
+            match self.ready_call(libc::SYS_getrandom as usize, now) {
+                result if result < 0 && done == 0 => return result,
+                result if result < bytes as isize => return (done as isize) + result.max(0),
+                _ => done += bytes,
+            }
+        }
+        done as isize
+    }
+
+    /// What a part of a call should hold at most.
+    pub(super) fn most_bytes(&self) -> usize {
+        self.pager.most_held_bytes()
     }
 
     /// The same with vectors.
@@ -338,7 +364,7 @@ impl Caller<'_> {
     }
 
     /// The program's own call, with the signals that it takes.
-    fn call(&self, number: usize, a: [usize; 6]) -> isize {
+    pub(super) fn call(&self, number: usize, a: [usize; 6]) -> isize {
         let brings_mask = matches!(
             number as i64,
             libc::SYS_ppoll

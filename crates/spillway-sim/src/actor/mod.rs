@@ -9,7 +9,7 @@ pub mod strides;
 
 use std::time::Duration;
 
-use spillway_core::page::PAGE_SHIFT;
+use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE};
 use spillway_pager::space::holds::Frame;
 use spillway_pager::threads::calls::Operation;
 
@@ -24,6 +24,8 @@ use crate::world::{World, fail, turn, wait, with};
 
 /// Pages of an operation on a range, at most.
 const MOST_PAGES: u64 = 80;
+/// Pages that one system call holds, at most.
+const MOST_HELD_PAGES: u64 = 8;
 /// Pages of a stream.
 const STREAM_PAGES: u64 = 200;
 
@@ -257,7 +259,11 @@ impl Actor {
         let pages = with(|world| {
             let program = &mut world.processes[self.process].program;
             let start = program.pick_page(true, &mut world.draws)?;
-            let end = start + world.draws.within(1..=8);
+            let most = match world.config.large_call_pages {
+                pages if pages > 0 && world.draws.one_in(2) => pages,
+                _ => MOST_HELD_PAGES,
+            };
+            let end = start + world.draws.within(1..=most);
             let is_good = |page: &u64| {
                 !program.is_claimed(*page)
                     && program.region(*page).is_some_and(|region| region.protection == Protection::Write)
@@ -268,15 +274,20 @@ impl Actor {
         });
         let Some(pages) = pages else { return };
         if let (Some(&first), Some(hold)) = (pages.first(), inline.hold(Frame::default())) {
-            let mut room = usize::MAX;
+            let is_large = pages.len() as u64 > MOST_HELD_PAGES;
+            let mut room = if is_large { MOST_HELD_PAGES as usize * PAGE_SIZE } else { usize::MAX };
             let range = bytes(first)..bytes(first + pages.len() as u64);
             // Where all is there a call by a jump goes past what may wait.
             let (by_jump, turns) = with(|world| (world.draws.one_in(2), world.draws.within(0..=20)));
-            let is_there = by_jump && inline.is_ready(&range, &hold);
+            let is_there = by_jump && !is_large && inline.is_ready(&range, &hold);
             // The kernel may take its time.
             (0..turns).for_each(|_| turn());
             let is_ready = is_there || inline.make_ready(range, Some(&hold), &mut room);
-            for &page in pages.iter().filter(|_| is_ready) {
+            if is_large && !is_ready {
+                with(|world| pages.iter().for_each(|&page| world.check_line_about(self.process, page)));
+            }
+            // Of more the kernel finds some, and says how far it came.
+            for &page in pages.iter().take(MOST_HELD_PAGES as usize).filter(|_| is_ready) {
                 match reach_in_system_call(self.process, page, true) {
                     Access::Done => {}
                     // Poisoned for good when it was locked: EFAULT, as SIGBUS elsewhere.
