@@ -12,7 +12,8 @@
 //!
 //! Invariant: once the page is dropped nobody writes to what is referred to. Threads cannot; what the kernel
 //! writes for the program it writes in its system calls, whose memory is held, so inline mode only, and
-//! victims are not held; devices and debuggers are asked after for each batch.
+//! victims are not held; devices and debuggers are asked after for each batch. Of a call that uses more than
+//! may be held the rest is written by its addresses, so not once it is dropped.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What goes through a socket in one call and is more than should be held at once.
+//! What goes through a socket in one call and is more than should be held at once, and random bytes.
 //!
 //! A stream knows no bounds of messages: what is sent may go in parts, and who receives may get less than was
 //! asked for. Where a call's parts would not add up to it - what goes along with it would go along with each
@@ -7,12 +7,10 @@
 use spillway_sys::raw;
 
 use super::leaving::leave;
-use super::system_calls::Caller;
+use super::system_calls::{Caller, MOST_BYTES};
 use crate::program_memory::{read_words, write_words};
 use crate::vectors::Vectors;
 
-/// What the kernel transfers at most in one call (`MAX_RW_COUNT`).
-const MOST_BYTES: usize = 0x7FFF_F000;
 const EFAULT: isize = -(libc::EFAULT as isize);
 /// Words of a `struct msghdr`: name, its bytes, vectors, their count, control, its bytes, flags.
 const MESSAGE_WORDS: usize = 7;
@@ -55,6 +53,13 @@ impl Caller<'_> {
             Way::InThreadMode => self.without_inline(number, a),
             way => self.message_in_parts(number, a, way, words, vectors),
         }
+    }
+
+    /// getrandom(2) of more than should be held.
+    pub(super) fn random(&self, number: usize, a: [usize; 6]) -> isize {
+        self.parts(number, Way::PartsThatWait, a[1].min(i32::MAX as usize), &mut |done, bytes, _| {
+            self.ready_call(number, [a[0].wrapping_add(done), bytes, a[2], 0, 0, 0])
+        })
     }
 
     fn message_in_parts(

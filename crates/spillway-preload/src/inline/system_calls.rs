@@ -27,7 +27,7 @@ const TRIES: usize = 64;
 /// What a call may use at once that cannot be made in parts, in parts of another.
 const MOST_PARTS: usize = 4;
 /// What the kernel reads or writes at most in one call (`MAX_RW_COUNT`).
-const MOST_BYTES: usize = 0x7FFF_F000;
+pub(super) const MOST_BYTES: usize = 0x7FFF_F000;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
@@ -145,7 +145,7 @@ impl Caller<'_> {
                 self.transfer(number, a)
             }
             libc::SYS_sendmsg | libc::SYS_recvmsg => self.message(number, a),
-            libc::SYS_getrandom if a[1] > pager.most_held_bytes() => self.random(a),
+            libc::SYS_getrandom if a[1] > pager.most_held_bytes() => self.random(number, a),
             libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
                 remote::transfer(number, a, &mut |number, a| self.ready_call(number, a))
             }
@@ -246,22 +246,6 @@ impl Caller<'_> {
             done += result as usize;
             if (result as usize) < bytes || !goes_on(number, a[0]) {
                 break;
-            }
-        }
-        done as isize
-    }
-
-    /// getrandom(2) of more than should be held at once.
-    fn random(&self, a: [usize; 6]) -> isize {
-        let (part, all) = (self.most_bytes(), a[1].min(i32::MAX as usize));
-        let mut done = 0;
-        while done < all {
-            let bytes = part.min(all - done);
-            let now = [a[0].wrapping_add(done), bytes, a[2], 0, 0, 0];
-            match self.ready_call(libc::SYS_getrandom as usize, now) {
-                result if result < 0 && done == 0 => return result,
-                result if result < bytes as isize => return (done as isize) + result.max(0),
-                _ => done += bytes,
             }
         }
         done as isize
