@@ -288,7 +288,7 @@ impl Startup {
         };
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
         let forked = self.forked.lock().ok().and_then(|forked| *forked);
-        let control = rendezvous::connect(&self.run_name)?;
+        let control = Arc::new(rendezvous::connect(&self.run_name)?);
         rendezvous::send(&control, &Hello { token: self.token.clone(), forked }, &[])?;
         let (welcome, fds) = rendezvous::receive::<Welcome>(&control)?
             .ok_or_else(|| AttachError::Refused("the supervisor has hung up".to_owned()))?;
@@ -313,7 +313,12 @@ impl Startup {
             self.wait_while(PATCHING);
         }
         let mut shared = SharedDescriptors::new(is_inline, free);
-        let stores = open_stores(&welcome, &self.token, run, &mut fds, &mut shared)?;
+        let voice = Voice::Program {
+            entry: welcome.entry,
+            say: message::to_program,
+            supervisor: Arc::clone(&control),
+        };
+        let stores = open_stores(&welcome, &self.token, (run, &voice), &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         if let Some(fd) = if welcome.has_trace_ring { fds.next() } else { None } {
             let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
@@ -480,7 +485,7 @@ fn missing_fd() -> AttachError {
 fn open_stores(
     welcome: &Welcome,
     token: &str,
-    run: &'static RunState,
+    (run, voice): (&'static RunState, &Voice),
     fds: &mut impl Iterator<Item = OwnedFd>,
     shared: &mut SharedDescriptors,
 ) -> Result<Vec<OpenStore>, AttachError> {
@@ -499,8 +504,7 @@ fn open_stores(
         let (fd, spill) = (next(has_fd)?, next(has_spill)?);
         let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new(), spill };
         let store = spec.open(parts, token)?;
-        let voice = Voice::Program { entry: welcome.entry, say: message::to_program };
-        store.listen(store_health::listener(RunOfProcess(run), index, voice));
+        store.listen(store_health::listener(RunOfProcess(run), index, voice.clone()));
         let sealing =
             settings.seal.covers(&spec).then(|| sealing.clone().ok_or(AttachError::NoKey)).transpose()?;
         stores.push(OpenStore { store, range, sealing });

@@ -7,7 +7,7 @@
 //! - [`physical`], [`space`], [`kernel`]: the machine's memory, a process's page table with userfaultfd's
 //!   semantics, and the seam;
 //! - [`own_memory`]: the pager's own frames, which are real memory: the only `unsafe` file;
-//! - [`store_model`], [`store`]: stores in which everything goes wrong that may;
+//! - [`store_model`], [`store`], [`late_writes`]: stores in which everything goes wrong that may;
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
 //! - [`pager`], [`supervisor`]: the real engine attached to all this; [`actor`], [`access`]: the program's
 //!   threads;
@@ -23,6 +23,7 @@ pub mod contents;
 pub mod draws;
 pub mod invariants;
 pub mod kernel;
+mod late_writes;
 pub mod mistakes;
 pub mod oracle;
 pub mod own_memory;

@@ -36,6 +36,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("frame-of-gone-page-lost", "the frame taken for a page that was gone is never free again"),
     mistake("failed-read-not-repeated", "a page whose read failed or came wrong once counts as lost"),
     mistake("repeated-read-unchecked", "a page that is read again is mapped without a look at its checksum"),
+    mistake("changes-not-counted", "an ended process's slots do not wait for what it has sent"),
     mistake("fork-amid-work", "a fork does not wait for the pager's threads at work, which hold locks"),
     mistake("slots-not-shared", "a child holds no slots of its parent's"),
     mistake("unneeded-slots-forked", "parent and child both give the same slots back"),

@@ -10,6 +10,7 @@ use spillway_store::{Lane, LatencyClass, ReadRequest, Room, Store, StoreError, W
 
 use crate::config::StoreKind;
 use crate::contents::SCRIBBLE;
+use crate::late_writes::LateWrite;
 use crate::process::SimKernel;
 use crate::sealing::digest;
 use crate::store_model::{Fate, StoreModel, UnderWay};
@@ -62,6 +63,43 @@ impl World {
         let under_way = &mut self.stores[number].under_way;
         if let Some(index) = under_way.iter().position(|other| *other == request) {
             under_way.swap_remove(index);
+        }
+    }
+
+    fn note_sent(&mut self, number: usize, slot: u32, page: &Page) {
+        let process = self.current_process();
+        let model = &mut self.stores[number];
+        if let (Some(process), StoreKind::Remote) = (process, model.config.kind) {
+            model.on_their_way.note_sent(process, slot, page);
+        }
+    }
+
+    fn note_answered(&mut self, number: usize, slot: u32) {
+        if let Some(process) = self.current_process() {
+            self.stores[number].on_their_way.note_answered(process, slot);
+        }
+    }
+
+    /// A process has ended: what it has sent to servers may be done all the same.
+    pub(crate) fn leave_on_its_way(&mut self, process: usize) {
+        let now_ns = self.clock_ns;
+        self.stores.iter_mut().for_each(|model| model.on_their_way.note_ended(process, now_ns));
+    }
+
+    /// Something that a process has sent, which has ended, is not done yet.
+    pub(crate) fn has_on_its_way(&self, process: usize) -> bool {
+        self.stores.iter().any(|model| model.on_their_way.has_of(process))
+    }
+
+    /// Stores do what they come to now.
+    pub(crate) fn do_late_writes(&mut self) {
+        let now_ns = self.clock_ns;
+        for store in 0..self.stores.len() {
+            for LateWrite { process, slot, page, .. } in self.stores[store].on_their_way.take_done(now_ns) {
+                self.note(23, u64::from(slot), || format!("slot {slot} gets what process {process} sent"));
+                self.count("late writes");
+                self.stores[store].pages.insert(slot, page);
+            }
         }
     }
 
@@ -292,6 +330,7 @@ impl Lane for SimLane {
             .iter()
             .map(|request| {
                 with(|world| world.check_left(number, request.slot, request.page));
+                with(|world| world.note_sent(number, request.slot, request.page));
                 (with(|world| world.begin_request(number, request.slot, true)), digest(request.page))
             })
             .collect();
@@ -303,6 +342,7 @@ impl Lane for SimLane {
             request.outcome = self.write_one(request.slot, request.page, fate);
             world::turn();
             with(|world| world.end_request(number, request.slot, true));
+            with(|world| world.note_answered(number, request.slot));
             if matches!(request.outcome, Err(StoreError::Full { .. })) {
                 with(|world| world.stores[number].has_been_full = true);
             }

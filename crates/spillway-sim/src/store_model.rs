@@ -7,6 +7,7 @@ use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_store::{Room, Store, StoreError, StoreSpec};
 
 use crate::config::{StoreConfig, StoreKind};
+use crate::late_writes::OnTheirWay;
 
 /// A store, as all processes of the world share it.
 pub struct StoreModel {
@@ -21,6 +22,7 @@ pub struct StoreModel {
     pub(crate) pages: BTreeMap<u32, Box<Page>>,
     pub(crate) requests: u64,
     pub(crate) under_way: Vec<UnderWay>,
+    pub(crate) on_their_way: OnTheirWay,
     /// Reads, by process and slot, whose last answer was of no use: the next is good.
     pub(crate) owed: BTreeSet<(Option<usize>, u32)>,
     /// It has returned, or will return, what was not stored there.
@@ -78,6 +80,7 @@ impl StoreModel {
             pages: BTreeMap::new(),
             requests: 0,
             under_way: Vec::new(),
+            on_their_way: OnTheirWay::default(),
             owed: BTreeSet::new(),
             has_spoilt: false,
             has_failed: false,

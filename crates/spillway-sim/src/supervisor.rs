@@ -4,6 +4,7 @@
 //! `spillway_pager::run::supervisor` hears of a process's end by its connection, and of a child that never
 //! came by looking at the run's table; the same is done here without sockets.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spillway_pager::run::state::{PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
@@ -36,7 +37,7 @@ fn supervise() {
         if with(|world| world.supervisor_is_gone) {
             return;
         }
-        while let Some(entry) = with(World::next_to_reap) {
+        while let Some(entry) = with(|world| world.next_to_reap(run)) {
             with(|world| world.note(70, entry as u64, || format!("reaps entry {entry}")));
             reap(run, entry, &mut lanes);
         }
@@ -62,7 +63,7 @@ fn reap(run: &RunState, entry: usize, lanes: &mut [Box<dyn Lane>]) {
 
 /// Entries that were claimed for a child whose parent was killed before it said whether there is one.
 fn reap_unborn(run: &RunState, orphans: &mut Vec<(usize, u64)>, lanes: &mut [Box<dyn Lane>]) {
-    let connected = with(|world| world.connected_entries());
+    let connected = with(|world| world.connected_entries(run));
     let now_ns = with(|world| world.clock_ns);
     let before = std::mem::take(orphans);
     // As many as there are, so that free entries are not looked at behind them.
@@ -94,20 +95,32 @@ pub fn pid_of(process: usize) -> u32 {
 }
 
 impl World {
-    /// The entry of a process that has ended and was connected, once.
-    fn next_to_reap(&mut self) -> Option<usize> {
-        let dead = self
-            .processes
-            .iter_mut()
-            .find(|process| !process.is_alive && !process.is_reaped && process.is_connected)?;
+    /// The entry of a process that has ended and was connected, once, when nothing of it is on its way any
+    /// more.
+    fn next_to_reap(&mut self, run: &RunState) -> Option<usize> {
+        let is_due = |process: usize| !self.is_awaited(run, process);
+        let dead = (0..self.processes.len()).find(|&number| {
+            let process = &self.processes[number];
+            !process.is_alive && !process.is_reaped && process.is_connected && is_due(number)
+        })?;
+        let dead = &mut self.processes[dead];
         dead.is_reaped = true;
         Some(dead.entry)
     }
 
-    /// Entries of the processes that have come to the supervisor and live.
-    fn connected_entries(&self) -> Vec<usize> {
-        let connected = self.processes.iter().filter(|process| process.is_alive && process.is_connected);
-        connected.map(|process| process.entry).collect()
+    /// Whether a process has ended amid a change of what a store holds, and it is not known to be done. What
+    /// is answered cannot be late.
+    fn is_awaited(&self, run: &RunState, process: usize) -> bool {
+        let entry = self.processes[process].entry;
+        run.process(entry).unanswered_changes().load(Ordering::SeqCst) != 0 && self.has_on_its_way(process)
+    }
+
+    /// Entries of the processes that have come to the supervisor and live, or have not been given back.
+    fn connected_entries(&self, run: &RunState) -> Vec<usize> {
+        let connected = self.processes.iter().enumerate().filter(|(number, process)| {
+            process.is_connected && (process.is_alive || !process.is_reaped && self.is_awaited(run, *number))
+        });
+        connected.map(|(_, process)| process.entry).collect()
     }
 
     fn is_running(&self, pid: u32) -> bool {

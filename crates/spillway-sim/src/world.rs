@@ -386,6 +386,7 @@ impl World {
         if self.draws.one_in(self.config.machine.spurious_wake_one_in) {
             self.wake_somebody();
         }
+        self.do_late_writes();
         if self.config.kills_at.contains(&self.steps) {
             self.kill_somebody();
         }
@@ -484,6 +485,7 @@ impl World {
     pub fn end_process(&mut self, process: usize) {
         self.tasks.end_process(process);
         self.let_all_go(process);
+        self.leave_on_its_way(process);
         let ended = &mut self.processes[process];
         if ended.is_alive {
             ended.is_alive = false;

@@ -28,6 +28,7 @@ impl Config {
             28 => self.of_refused_slots(),
             36 => self.of_elastic_turns(),
             38 => self.of_large_calls(),
+            44 => self.of_late_writes(),
             _ => self,
         }
     }
@@ -383,6 +384,28 @@ impl Config {
             operations: self.operations.max(400),
             native: false,
             inline: false,
+            habits,
+            stores,
+            ..self
+        }
+    }
+
+    /// Processes that are killed amid writes to a server, and others that are short of slots.
+    fn of_late_writes(self) -> Self {
+        let slots = 3 * (self.program_pages + self.limit_pages) as u32;
+        let faults = StoreFaults::default();
+        let stores = vec![StoreConfig { kind: StoreKind::Remote, slots, latency_ns: 2_000_000, faults }];
+        let habits = Habits { touch: 60, stream: 20, fork: 12, write_percent: 90, ..self.habits };
+        Self {
+            limit_pages: 128,
+            program_pages: 400,
+            processes: 4,
+            operations: 80,
+            threads: self.threads.min(3),
+            native: false,
+            inline: false,
+            kills_at: (1..=5).map(|kill| kill * 12_000 + self.seed * 7 % 12_000).collect(),
+            supervisor_dies_at: 0,
             habits,
             stores,
             ..self

@@ -215,6 +215,10 @@ impl Lane for FabricLane {
     fn discard(&mut self, slots: &[u32]) {
         self.inner.discard(slots);
     }
+
+    fn has_answered(&self) -> bool {
+        self.inner.has_answered()
+    }
 }
 
 /// The lane as it is, or over the link where there is one.

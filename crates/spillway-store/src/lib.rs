@@ -7,10 +7,11 @@
 
 pub mod claim;
 mod compressed;
-mod ending;
+pub mod ending;
 pub mod error;
 pub mod fabric;
 mod file;
+mod kept;
 pub mod membership;
 mod memory;
 pub mod nbd;
@@ -109,6 +110,16 @@ pub enum Event<'a> {
 pub trait Hear: Send + Sync {
     /// Something has happened to the store of this URI.
     fn hear(&self, store: &str, event: Event<'_>);
+
+    /// There is a connection by which pages are going to be written, under a number that this process uses
+    /// once. Whoever keeps a copy of it can see, after the end of this process, when the server has done the
+    /// last of what was sent by it. False where it cannot be kept: nothing may be sent by it then.
+    fn keep(&self, _number: u64, _connection: BorrowedFd<'_>) -> bool {
+        true
+    }
+
+    /// This connection is not needed any more, and no write is on its way by it.
+    fn let_go(&self, _number: u64) {}
 
     /// Some process of the run has no connection to the store, and others should leave it theirs.
     fn is_starving(&self) -> bool;

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::{
-    Resource, Rlimit, Signal, getpid, kill_process, set_parent_process_death_signal, setrlimit,
+    Resource, Rlimit, Signal, getpid, getrlimit, kill_process, set_parent_process_death_signal, setrlimit,
 };
 
 /// The program is killed when its starter dies: without it, nobody could give back what it held.
@@ -39,6 +39,13 @@ pub fn without_huge_pages(command: &mut Command) {
 #[must_use]
 pub fn is_without_huge_pages() -> bool {
     rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(false)
+}
+
+/// Lets this process have as many descriptors as its hard limit allows (getrlimit(2)). Programs that it
+/// starts from then on have that limit too, and old ones among them may not cope with it.
+pub fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Ends this process by `signal`, so that its parent sees what became of the program; without a core dump of

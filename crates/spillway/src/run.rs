@@ -337,6 +337,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         (status, format!("run: {}", exit::why_not_executed(Path::new(&args.program[0]), &error)))
     })?;
     CHILD_PID.store(child.id() as i32, Ordering::Release);
+    // The program has its own limit by now.
+    process::allow_many_descriptors();
     let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);
     let stores = supervisor.view().ok().map(StoresSeen::new);
     let events = args.log.is_json().then(|| RunEvents::begin(supervisor.settings(), child.id()));

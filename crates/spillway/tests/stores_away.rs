@@ -19,6 +19,7 @@ use hostile_nbd::{Hostile, Manner};
 use rustix::process::Signal;
 use support::MIB;
 use support::child::{PATIENCE, Running, free_port, until};
+use support::launch::Launch;
 use support::tools::{c_program, tool};
 use support::watch::child_of;
 
@@ -84,6 +85,27 @@ fn nothing_is_called_safe_on_a_store_that_is_gone() {
     donor.signal(Signal::KILL);
     let complaint = hold.ends_by_sigbus("nbd://", "is gone: ").complaint();
     assert!(!complaint.contains("nothing stored is lost") && !complaint.contains("for 0 s"), "{complaint}");
+}
+
+// ---- What is on its way when a process ends.
+
+/// A server does what it was sent when it comes to it, also after the end of who sent it. Nobody else has the
+/// place by then.
+#[test]
+fn what_an_ended_process_has_sent_overwrites_nobodys_pages() {
+    let server = Hostile::start(128 * MIB);
+    // As they are, so that the server knows the pages of the process that ends.
+    let launch = Launch::limited(8 * MIB, &server.uri("?timeout=100"));
+    let launch = launch.with_option("--seal").with_option("none");
+    let marks = ["in-flight", "done"].map(|name| launch.work().join(name));
+    server.behave(Manner::WritesLate(0xA5));
+    let mut command = launch.command(c_program("ends_writing"));
+    let running = launch.start(command.arg("64").args(&marks));
+    until(PATIENCE, "a write to be on its way", || (server.misdeeds() > 0).then_some(()));
+    std::fs::write(&marks[0], "").unwrap();
+    until(PATIENCE, "the write to be done", || (server.late_writes() > 0).then_some(()));
+    std::fs::write(&marks[1], "").unwrap();
+    assert_eq!(running.finish().success(), "whole\n");
 }
 
 // ---- Connections.

@@ -123,6 +123,7 @@ impl<K: Kernel> Worker<K> {
             return;
         }
         self.lanes[index].write(&mut batch);
+        let has_answered = self.lanes[index].has_answered();
         let outcomes: Vec<Result<(), StoreError>> =
             batch.into_iter().map(|request| request.outcome).collect();
         let run = self.at.run;
@@ -164,7 +165,10 @@ impl<K: Kernel> Worker<K> {
         if let Some(slot) = left {
             self.leave_slab(&range, slot);
         }
-        // Not among the unneeded slots, for those have room in their store.
-        self.give_back_slots(refused);
+        // Not among the unneeded slots, for those have room in their store. What may be written at any later
+        // time is given to nobody.
+        if has_answered {
+            self.give_back_slots(refused);
+        }
     }
 }

@@ -43,7 +43,7 @@ pub struct LiveKernel {
     pub accesses: Mutex<AccessSource>,
     /// The supervisor sees the end of the process by the end of this connection, and answers the evictor; the
     /// pager's threads alone have it.
-    pub control: OwnedFd,
+    pub control: Arc<OwnedFd>,
 }
 
 /// What references to pages are taken by; nothing where none are.

@@ -7,6 +7,7 @@
 //! - [`deck`]: a tape that is recorded or played;
 //! - [`queues`]: how such a thread puts pages into dcm's queues;
 //! - [`in_flight`]: what it notes while a read is under way;
+//! - [`unanswered`]: what servers were told to change and have not said to be done;
 //! - [`gate`]: stops all of it for the moment of a fork.
 //!
 //! This is the vocabulary of all that comes above: here is what there is, not what is done with it.
@@ -18,4 +19,5 @@ pub mod gate;
 pub(crate) mod in_flight;
 pub(crate) mod own_queues;
 pub(crate) mod queues;
+pub(crate) mod unanswered;
 pub mod worker;

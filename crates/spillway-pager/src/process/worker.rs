@@ -122,7 +122,8 @@ impl<K: Kernel> Worker<K> {
     /// # Errors
     /// A store's, where it lets no further lane be opened.
     pub fn new(engine: &'static Engine<K>, at: &'static Attachment<K>) -> Result<Self, StoreError> {
-        let lanes = at.stores.iter().map(OpenStore::open_lane::<K>).collect::<Result<_, _>>()?;
+        let process = at.process();
+        let lanes = at.stores.iter().map(|open| open.open_lane::<K>(process)).collect::<Result<_, _>>()?;
         // Room that is not touched before blocks are as long: most workers never fetch.
         let bounce = Vec::with_capacity(at.max_block_pages);
         Ok(Self {
@@ -223,7 +224,12 @@ impl<K: Kernel> Worker<K> {
     /// Drops what slots hold, and lets go of them.
     pub(crate) fn give_back_slots(&mut self, mut unneeded: Vec<u32>) {
         unneeded.sort_unstable();
-        discard(self.at, &mut self.lanes, &unneeded);
+        for (open, lane) in self.at.stores.iter().zip(&mut self.lanes) {
+            // What may be dropped at any later time can be nobody's.
+            if !discard_on(open, &mut **lane, &unneeded) {
+                unneeded.retain(|slot| !open.range.contains(slot));
+            }
+        }
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
         for slot in unneeded {
             K::turn();
@@ -235,13 +241,17 @@ impl<K: Kernel> Worker<K> {
 /// Tells the stores that the contents of slots are not needed any more.
 fn discard<K: Kernel>(at: &Attachment<K>, lanes: &mut [Box<dyn Lane>], slots: &[u32]) {
     for (open, lane) in at.stores.iter().zip(lanes) {
-        let own: Vec<u32> = slots
-            .iter()
-            .filter(|slot| open.range.contains(slot))
-            .map(|slot| slot - open.range.start)
-            .collect();
-        if !own.is_empty() {
-            lane.discard(&own);
-        }
+        discard_on(open, &mut **lane, slots);
     }
+}
+
+/// Tells one store so of its slots. Whether it has done all that it was told.
+fn discard_on(open: &OpenStore, lane: &mut dyn Lane, slots: &[u32]) -> bool {
+    let own = slots.iter().filter(|slot| open.range.contains(slot)).map(|slot| slot - open.range.start);
+    let own: Vec<u32> = own.collect();
+    if own.is_empty() {
+        return true;
+    }
+    lane.discard(&own);
+    lane.has_answered()
 }

@@ -5,6 +5,8 @@
 //! - [`inquiry`], [`heat`]: what a process is asked of its pages from outside;
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
+//! - [`connections`]: what an ended process has sent to servers, and when that is done;
+//! - [`reaper`]: gives back what ended processes held;
 //! - [`returns`]: how far pages were that came back, for who asks how much memory would do;
 //! - [`sites`], [`stacks`]: which instructions waited for pages, and in which calls;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
@@ -20,6 +22,7 @@
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
 //! nobody, and the supervisor can give back whatever the dead process held.
 
+mod connections;
 pub mod counter;
 pub mod heat;
 pub mod inquiry;
@@ -28,6 +31,7 @@ pub mod noted;
 mod own_stores;
 pub mod process_entry;
 pub mod program;
+mod reaper;
 pub mod rendezvous;
 pub mod report;
 pub mod returns;

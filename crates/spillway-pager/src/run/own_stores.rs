@@ -1,11 +1,12 @@
 //! The supervisor's own use of the run's stores: it drops what dead processes held, claims exports that
 //! others may open too, and has stores looked after while nobody needs them.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spillway_store::claim::{self, Claimant, Claimed};
-use spillway_store::{Claim, Lane, SharedParts, Store, StoreError, StoreSpec, Tell};
+use spillway_store::{Claim, SharedParts, Store, StoreError, StoreSpec, Tell};
 
 use crate::run::state::{RunState, slot_ranges};
 use crate::run::store_health::{self, Voice};
@@ -31,7 +32,6 @@ struct Opened {
     /// What a store that is supervised needs for it, while it is not.
     held: Mutex<Vec<OwnedFd>>,
     store: Option<Arc<dyn Store>>,
-    lane: Option<Box<dyn Lane>>,
     /// The claim on it: its slot, and whose it is.
     claim: Option<(u32, Claimant)>,
 }
@@ -61,11 +61,24 @@ impl Opened {
 
     fn open(&mut self, token: &str) {
         self.store = self.parts().and_then(|parts| self.spec.open(parts, token).ok());
-        self.lane = self.store.as_ref().and_then(|store| store.open_lane().ok());
-        if self.claim.is_some() {
-            // Says that this process goes on claiming it.
-            self.store.as_ref().and_then(|store| store.claim_slot());
-        }
+    }
+
+    /// Claims the export for this process, which goes on in place of the one that has. On a thread of its
+    /// own: the server may have no connection left but what processes of the run give back, and those are to
+    /// be served meanwhile.
+    fn go_on_claiming(&mut self) {
+        let (Some(store), Some((slot, claimant))) = (&self.store, &mut self.claim) else { return };
+        *claimant = Claimant::this_process(&claimant.run);
+        let (store, slot, claimant) = (Arc::clone(store), *slot, claimant.clone());
+        let claim = move || {
+            if let Ok(mut lane) = store.open_lane()
+                && store.claim_slot().is_some()
+            {
+                let _ = claim::put(&mut *lane, slot, &claimant);
+            }
+        };
+        // Without it another run finds a claim of a process that is gone, and says whose it was.
+        let _ = std::thread::Builder::new().name("claim".into()).spawn(claim);
     }
 }
 
@@ -84,8 +97,7 @@ impl OwnStores {
         let opened = |(spec, parts): (StoreSpec, SharedParts)| {
             let SharedParts { capacity_slots, fd, held, spill } = parts;
             let held = Mutex::new(held);
-            let (store, lane, claim) = (None, None, None);
-            let mut opened = Opened { spec, capacity_slots, fd, spill, held, store, lane, claim };
+            let mut opened = Opened { spec, capacity_slots, fd, spill, held, store: None, claim: None };
             opened.open(&token);
             opened
         };
@@ -103,16 +115,23 @@ impl OwnStores {
         self.stores.iter().map(|opened| [&opened.fd, &opened.spill].map(Option::as_ref))
     }
 
+    /// Another run can have an export of these after this one.
+    pub(crate) fn may_be_used_by_others(&self) -> bool {
+        self.stores.iter().any(|opened| opened.claim.is_some())
+    }
+
     /// Claims the exports that others may open too. Returns what the user should know.
     pub(crate) fn claim(&mut self) -> Result<Vec<String>, StoreError> {
         let mut notices = Vec::new();
         let mut claimant = None;
-        for Opened { spec, store, lane, claim, .. } in &mut self.stores {
-            let (Some(store), Some(lane)) = (store, lane) else { continue };
+        for Opened { spec, store, claim, .. } in &mut self.stores {
+            let Some((store, Ok(mut lane))) = store.as_ref().map(|store| (store, store.open_lane())) else {
+                continue;
+            };
             let Some(slot) = store.claim_slot().filter(|_| spec.claim() != Claim::None) else { continue };
             // Not the run's token, which is for its processes alone.
             let own = claimant.get_or_insert_with(|| Claimant::this_process(&run_number()));
-            let claimed = claim::claim(&mut **lane, store.uri(), slot, own, spec.claim())?;
+            let claimed = claim::claim(&mut *lane, store.uri(), slot, own, spec.claim())?;
             if let Claimed::TakenFrom(Claimant { host, pid, .. }) = claimed {
                 let uri = store.uri();
                 notices.push(format!(
@@ -154,12 +173,9 @@ impl OwnStores {
     pub(crate) fn go_on_in_copy(&mut self) {
         for opened in &mut self.stores {
             // Their locks may have been held by threads that are not in the copy.
-            std::mem::forget((opened.store.take(), opened.lane.take()));
+            std::mem::forget(opened.store.take());
             opened.open(&self.token);
-            if let (Some(lane), Some((slot, claimant))) = (&mut opened.lane, &mut opened.claim) {
-                *claimant = Claimant::this_process(&claimant.run);
-                let _ = claim::put(&mut **lane, *slot, claimant);
-            }
+            opened.go_on_claiming();
             if let Some(tell) = self.tell {
                 opened.supervise(tell);
             }
@@ -171,16 +187,11 @@ impl OwnStores {
         self.stores.iter().filter_map(|opened| opened.store.as_ref()).for_each(|store| store.tend());
     }
 
-    /// Drops what these slots of the run hold.
-    pub(crate) fn discard(&mut self, slots: &[u32]) {
+    /// The stores that are open, each with its slots among the run's.
+    pub(crate) fn with_slots(&self) -> Vec<(Range<u32>, Arc<dyn Store>)> {
         let capacities: Vec<u32> = self.stores.iter().map(|opened| opened.capacity_slots).collect();
-        for (range, Opened { lane, .. }) in slot_ranges(&capacities).into_iter().zip(&mut self.stores) {
-            let own = slots.iter().filter(|slot| range.contains(slot)).map(|slot| slot - range.start);
-            let own: Vec<u32> = own.collect();
-            if let (Some(lane), false) = (lane, own.is_empty()) {
-                lane.discard(&own);
-            }
-        }
+        let opened = slot_ranges(&capacities).into_iter().zip(&self.stores);
+        opened.filter_map(|(range, opened)| Some((range, Arc::clone(opened.store.as_ref()?)))).collect()
     }
 }
 
@@ -191,7 +202,7 @@ impl Drop for OwnStores {
         self.watch = StoreWatch::default();
         for opened in &mut self.stores {
             opened.pause();
-            (opened.lane, opened.store) = (None, None);
+            opened.store = None;
             if let (Some((slot, own)), Some(parts)) = (&opened.claim, opened.parts()) {
                 let opened_anew = opened.spec.in_a_hurry().open(parts, &self.token);
                 if let Ok(store) = opened_anew

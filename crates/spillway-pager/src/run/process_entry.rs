@@ -66,9 +66,10 @@ const MODE_AT: usize = 11;
 const FAULT_NS_AT: usize = 12;
 /// The first of the counters that a process has of its own.
 const COUNTERS_AT: usize = 13;
+const UNANSWERED_AT: usize = COUNTERS_AT + OF_PROCESS.len();
 
 const INQUIRY_AT: usize = 32;
-const _: () = assert!(COUNTERS_AT + OF_PROCESS.len() <= INQUIRY_AT);
+const _: () = assert!(UNANSWERED_AT < INQUIRY_AT);
 
 /// Words of an entry.
 pub(super) const PROCESS_WORDS: usize = 64;
@@ -176,6 +177,13 @@ impl<'a> Process<'a> {
         let claim = u64::from(child.claim);
         let (none, own) = (pid_word(claim, 0), pid_word(claim, pid));
         let _ = self.words[PID_AT].compare_exchange(none, own, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Its calls by which something is to change in a store that others serve, and which are not answered as
+    /// a whole: see [`crate::process::unanswered`].
+    #[must_use]
+    pub fn unanswered_changes(&self) -> &'a AtomicU64 {
+        &self.words[UNANSWERED_AT]
     }
 
     /// Pages that it holds local.

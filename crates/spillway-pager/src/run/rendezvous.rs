@@ -65,6 +65,11 @@ pub enum FromProcess {
     Ready,
     /// Which of my pages were used?
     WhichUsed(Question),
+    /// I have a connection to a server, by this number of mine, and it comes with this: so that the
+    /// supervisor can wait, after my end, until the server has done the last of what I sent.
+    Connected(u64),
+    /// The connection of this number can be closed: nothing is on its way by it.
+    Disconnected(u64),
 }
 
 /// Which of these pages of mine were used? See [`crate::run::told_uses`].

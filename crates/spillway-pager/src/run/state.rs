@@ -457,6 +457,13 @@ impl RunState {
         (0..MAX_PROCESSES).filter(|&entry| self.process(entry).claim() != 0)
     }
 
+    /// Gives back a process's share of the local limit: it no longer runs, and its memory is gone.
+    pub fn let_go_of_local(&self, entry: usize) {
+        let process = self.process(entry);
+        self.budget().release(process.local_pages().swap(0, Ordering::AcqRel));
+        self.uncount_managed(process.managed_pages().swap(0, Ordering::AcqRel));
+    }
+
     /// Gives back everything that a process held which no longer runs: its slots (`discard` drops the
     /// contents of slots that nobody else holds), its share of the local limit, and its entry.
     pub fn reap(&self, entry: usize, mut discard: impl FnMut(&[u32])) {
@@ -475,8 +482,7 @@ impl RunState {
             // The other holder may have let go meanwhile.
             shared.into_iter().for_each(|slot| slots.release(held, slot, |slot| discard(&[slot])));
         }
-        self.budget().release(process.local_pages().swap(0, Ordering::AcqRel));
-        self.uncount_managed(process.managed_pages().swap(0, Ordering::AcqRel));
+        self.let_go_of_local(entry);
         process.free();
         self.header(LIVE_AT).fetch_sub(1, Ordering::Relaxed);
     }

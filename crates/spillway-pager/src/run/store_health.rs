@@ -2,12 +2,14 @@
 //! still, and when it answers again. One voice for all processes of a run: who tells a line notes it in the
 //! run's state.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spillway_store::{Event, Hear, Listener, Notice, NoticeKind, Tell};
 
+use crate::run::connections;
 use crate::run::state::{RunState, StoreNotes};
 
 /// A store that stays silent is told of again after so long.
@@ -35,7 +37,7 @@ struct Teller<R> {
 }
 
 /// By whom it is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Voice {
     /// A program's pager, which has the supervisor know it too.
     Program {
@@ -43,6 +45,8 @@ pub enum Voice {
         entry: usize,
         /// Says a line to the user.
         say: fn(&str),
+        /// The process's connection to the supervisor.
+        supervisor: Arc<OwnedFd>,
     },
     /// The supervisor of the run.
     Supervisor(Tell),
@@ -71,9 +75,9 @@ fn whole_seconds(time: Duration) -> u64 {
 
 impl<R: AsRef<RunState>> Teller<R> {
     fn tell(&self, notice: &Notice<'_>) {
-        match self.voice {
-            Voice::Program { entry, say } => {
-                self.run.as_ref().note(entry, notice);
+        match &self.voice {
+            Voice::Program { entry, say, .. } => {
+                self.run.as_ref().note(*entry, notice);
                 say(notice.text);
             }
             Voice::Supervisor(tell) => tell(notice),
@@ -121,6 +125,22 @@ impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
         }
     }
 
+    fn keep(&self, number: u64, connection: BorrowedFd<'_>) -> bool {
+        match &self.voice {
+            Voice::Program { supervisor, .. } => {
+                connections::tell_connected(supervisor.as_fd(), number, connection)
+            }
+            // Who supervises knows when its own requests are answered.
+            Voice::Supervisor(_) => true,
+        }
+    }
+
+    fn let_go(&self, number: u64) {
+        if let Voice::Program { supervisor, .. } = &self.voice {
+            connections::tell_disconnected(supervisor.as_fd(), number);
+        }
+    }
+
     fn is_starving(&self) -> bool {
         self.run.as_ref().store_notes(self.store).is_starving()
     }
@@ -152,7 +172,8 @@ mod tests {
         let (second, third) = (RunState::map(&fd).unwrap(), RunState::map(&fd).unwrap());
         let entry = first.claim_process(77).unwrap();
         let supervisor = Voice::Supervisor(|notice| tell(notice.text));
-        let program = Voice::Program { entry, say: tell };
+        let supervisor_end = Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+        let program = Voice::Program { entry, say: tell, supervisor: supervisor_end };
         let processes = [listener(Shared(first), 0, program), listener(Shared(second), 0, supervisor)];
         let left = Duration::from_millis(58_100);
         for process in &processes {

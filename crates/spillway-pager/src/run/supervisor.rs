@@ -1,6 +1,8 @@
 //! The supervisor of a run: makes what its processes share, lets them in, and gives back what each held when
 //! it ends.
 
+mod reaping;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +16,12 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::{SharedParts, StoreError, StoreSpec, Tell};
 use thiserror::Error;
 
+use crate::run::connections::{Connections, Endings};
 use crate::run::own_stores::{self, OwnStores};
+use crate::run::reaper::Reaper;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::Settings;
-use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
+use crate::run::state::{Child, RunState, slot_ranges};
 use crate::run::store_counts::MAX_STORES;
 use crate::run::told_uses::Teller;
 use crate::run::trace_ring::TraceRing;
@@ -73,6 +77,8 @@ struct Connection {
     entry: Option<usize>,
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
     uffd: Option<OwnedFd>,
+    /// What it is connected to itself.
+    servers: Connections,
 }
 
 /// Who writes down what the processes' pagers do.
@@ -123,6 +129,9 @@ pub struct Supervisor {
     known: Vec<OwnedFd>,
     /// Userfaultfds of processes whose connection has ended, and since when.
     dying: Vec<(Instant, OwnedFd)>,
+    /// Processes that have ended amid a change of what a server holds.
+    endings: Endings,
+    reaper: Reaper,
     /// Entries claimed for children whose parent is gone, and since when that is known.
     orphans: Vec<(usize, Instant)>,
     recorder: Option<Box<dyn Recorder>>,
@@ -182,6 +191,8 @@ impl Supervisor {
             connections: Vec::new(),
             known: Vec::new(),
             dying: Vec::new(),
+            endings: Endings::default(),
+            reaper: Reaper::default(),
             orphans: Vec::new(),
             recorder: None,
             tapes: None,
@@ -207,7 +218,8 @@ impl Supervisor {
     }
 
     /// Before this process is copied: no other thread of it is to be amid something.
-    pub fn pause_watch(&self) {
+    pub fn pause_watch(&mut self) {
+        self.reaper.finish();
         self.stores.pause_watch();
     }
 
@@ -275,7 +287,7 @@ impl Supervisor {
     #[must_use]
     pub fn has_processes(&mut self) -> bool {
         self.known.retain(|process| !has_ended(process));
-        !self.known.is_empty() || !self.connections.is_empty() || self.run.processes().next().is_some()
+        !self.known.is_empty() || !self.connections.is_empty() || self.live_entries().next().is_some()
     }
 
     /// Serves processes until `also` (a descriptor of the caller's) can be read or a second has passed.
@@ -284,6 +296,7 @@ impl Supervisor {
             vec![PollFd::from_borrowed_fd(also, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
         polled
             .extend(self.connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
+        polled.extend(self.endings.awaited().map(|socket| PollFd::new(socket, PollFlags::IN)));
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         if poll(&mut polled, Some(&second)).is_err() {
             return;
@@ -299,12 +312,15 @@ impl Supervisor {
                 }
                 self.dying.extend(connection.uffd.map(|uffd| (Instant::now(), uffd)));
                 if let Some(entry) = connection.entry {
-                    self.reap(entry);
+                    self.end(entry, connection.servers);
                 }
             }
         }
         if ready[1] {
             self.accept();
+        }
+        for entry in self.endings.take_over() {
+            self.reap(entry);
         }
         self.reap_unborn();
         self.stores.tend();
@@ -318,7 +334,14 @@ impl Supervisor {
         self.known.retain(|process| !has_ended(process));
         let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
         self.known.extend(process.as_ref().and_then(|process| process.try_clone().ok()));
-        self.connections.push(Connection { socket, pid, process, entry: None, uffd: None });
+        self.connections.push(Connection {
+            socket,
+            pid,
+            process,
+            entry: None,
+            uffd: None,
+            servers: Connections::default(),
+        });
     }
 
     /// Hears a connection; false when it has ended or talks nonsense.
@@ -340,6 +363,10 @@ impl Supervisor {
         let connection = &mut connections[index];
         match rendezvous::receive(&connection.socket) {
             Ok(Some((FromProcess::Ready, fds))) => connection.uffd = fds.into_iter().next(),
+            Ok(Some((FromProcess::Connected(number), fds))) => {
+                connection.servers.add(number, fds.into_iter().next());
+            }
+            Ok(Some((FromProcess::Disconnected(number), _))) => connection.servers.remove(number),
             Ok(Some((FromProcess::WhichUsed(question), _))) => {
                 let answer = teller.answer(connection.pid, &question);
                 if connection.process.as_ref().is_some_and(|process| !has_ended(process)) {
@@ -413,62 +440,15 @@ impl Supervisor {
             .collect();
         rendezvous::send(&self.connections[index].socket, &message, &fds)
     }
+}
 
-    fn reap(&mut self, entry: usize) {
-        let is_last = self.run.processes().all(|other| other == entry) && self.nobody_comes_back();
-        let stores = &mut self.stores;
-        self.run.reap(entry, |slots| {
-            // After the last process the stores go as a whole, and none of them can keep the command from
-            // ending.
-            if !is_last {
-                stores.discard(slots);
-            }
-        });
-    }
-
-    /// Whether every process has ended. One whose connection is gone is about to end, or begins its next
-    /// program.
-    fn nobody_comes_back(&mut self) -> bool {
-        self.known.retain(|process| !has_ended(process));
-        if let [process] = &self.known[..] {
-            let mut polled =
-                [PollFd::new(process, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-            let _ = poll(&mut polled, Some(&ENDING));
-            self.known.retain(|process| !has_ended(process));
-        }
-        self.known.is_empty()
-    }
-
-    /// Whether a child was announced and has not come yet.
-    fn is_expected(&self, child: Child) -> bool {
-        child.entry < MAX_PROCESSES
-            && self.run.process(child.entry).claim() == child.claim
-            && self.connections.iter().all(|connection| connection.entry != Some(child.entry))
-    }
-
-    /// Gives back what forked children held that have ended before they came here, and what was claimed for a
-    /// child whose parent was killed before it said whether there is one.
-    fn reap_unborn(&mut self) {
-        let known: Vec<usize> = self.connections.iter().filter_map(|connection| connection.entry).collect();
-        let absent: Vec<usize> = self.run.processes().filter(|entry| !known.contains(entry)).collect();
-        let before = std::mem::take(&mut self.orphans);
-        for entry in absent {
-            let process = self.run.process(entry);
-            match (process.pid(), process.parent()) {
-                (0 | PID_OF_ANOTHER_NAMESPACE, Some(parent)) if !known.contains(&parent) => {
-                    // If the child lives, its first step is to come here.
-                    let waiting = before.iter().find(|(orphan, _)| *orphan == entry);
-                    let since = waiting.map_or_else(Instant::now, |(_, since)| *since);
-                    if since.elapsed() > ORPHANS_PATIENCE {
-                        self.reap(entry);
-                    } else {
-                        self.orphans.push((entry, since));
-                    }
-                }
-                (0 | PID_OF_ANOTHER_NAMESPACE, _) => {}
-                (pid, _) if std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
-                _ => self.reap(entry),
-            }
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.reaper.spare_stores();
+        // An export of the run's own goes with it.
+        if self.stores.may_be_used_by_others() {
+            self.reaper.finish();
+            self.endings.await_all();
         }
     }
 }
@@ -527,6 +507,7 @@ fn prepare_stores(
 mod tests {
     use super::*;
     use crate::run::settings::{Block, FaultMode, FetchSettings, PoolSettings, Seal};
+    use crate::run::state::MAX_PROCESSES;
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
@@ -561,6 +542,8 @@ mod tests {
         let parent = supervisor.run.claim_process(u32::MAX).unwrap();
         let child = supervisor.run.claim_child(parent).unwrap();
         supervisor.reap_unborn();
+        assert_eq!(supervisor.live_entries().collect::<Vec<_>>(), [child.entry]);
+        supervisor.reaper.finish();
         assert_eq!(
             supervisor.run.processes().collect::<Vec<_>>(),
             [child.entry],

@@ -110,6 +110,10 @@ impl<K: Kernel> Lane for SealedLane<K> {
     fn discard(&mut self, slots: &[u32]) {
         self.lane.discard(slots);
     }
+
+    fn has_answered(&self) -> bool {
+        self.lane.has_answered()
+    }
 }
 
 #[cfg(test)]

@@ -11,12 +11,11 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::net::{SendFlags, getpeername, send};
+use rustix::net::getpeername;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_nbd::handshake::ExportFlags;
 use spillway_nbd::proof::{Purpose, RunKey};
-use spillway_nbd::transmission::{Command, Request, RequestFlags};
 use spillway_tls::{ClientSide, TlsError};
 
 use super::connection::{Address, Attempt, ConnectError, Connection};
@@ -90,16 +89,7 @@ pub(crate) fn prepare_sized(
 
 /// Ends the run, as [`StoreSpec::end`] says.
 pub fn end(socket: &std::os::fd::OwnedFd) {
-    let request = Request {
-        flags: RequestFlags::empty(),
-        command: Command::Disconnect,
-        cookie: 0,
-        offset: 0,
-        length: 0,
-    };
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // Who does not listen any more holds nothing any more, or notices that the connection is gone.
-    let _ = send(socket, &request.encode(), flags);
+    super::connection::say_goodbye(socket);
     crate::ending::await_end(socket);
 }
 

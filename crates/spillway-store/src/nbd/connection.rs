@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, recv, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, recv, send, sendmsg};
 use spillway_nbd::MAX_REQUEST_BYTES;
 use spillway_nbd::handshake::{
     BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
@@ -19,10 +19,13 @@ use spillway_nbd::handshake::{
 };
 use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, parse_challenge};
 use spillway_nbd::proof::{Purpose, RunKey};
+use spillway_nbd::transmission::{Command, Request, RequestFlags};
 
 use super::meeting::Meeting;
 pub use super::reaching::{Attempt, ConnectError, Progress, seconds};
 use super::reaching::{Wire, progress, unix_address, wait_for};
+use crate::Listener;
+use crate::kept::KeptConnection;
 
 /// What a server without block sizes takes best, by the protocol.
 const PREFERRED_BYTES: u32 = 4096;
@@ -57,6 +60,8 @@ pub struct Connection {
     pub blocks: BlockSizes,
     /// Whether the query for a private export was granted.
     pub is_private: bool,
+    /// Somebody else has it too.
+    kept: Option<KeptConnection>,
 }
 
 impl AsFd for Connection {
@@ -82,6 +87,30 @@ impl Connection {
         look: Duration,
     ) -> Result<Self, ConnectError> {
         Greeter::connect(address, attempt)?.open(export, claim, look)
+    }
+
+    /// Has a listener keep a copy of it.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`] where that cannot be.
+    pub fn be_kept_by(&mut self, listener: &Listener) -> Result<(), ConnectError> {
+        let not_kept =
+            |()| ConnectError::Unreachable("the run's supervisor does not take it over".to_owned());
+        self.kept = Some(KeptConnection::new(listener, self.socket.as_fd()).map_err(not_kept)?);
+        Ok(())
+    }
+
+    /// Closes it, which has answered all that it was asked. The server is told, for somebody else may keep it
+    /// open for a moment longer.
+    pub fn take_leave(self) {
+        say_goodbye(&self.socket);
+    }
+
+    /// Writes may be on their way by it still: whoever has a copy is to keep that.
+    pub fn leave_behind(mut self) {
+        if let Some(kept) = self.kept.take() {
+            kept.leave();
+        }
     }
 
     /// From now on closing it throws away what is on its way to the server.
@@ -110,13 +139,26 @@ impl Connection {
     }
 }
 
+/// Tells the server that nothing more comes. Who does not listen any more holds nothing any more, or notices
+/// that the connection is gone.
+pub(super) fn say_goodbye(socket: &OwnedFd) {
+    let request = Request {
+        flags: RequestFlags::empty(),
+        command: Command::Disconnect,
+        cookie: 0,
+        offset: 0,
+        length: 0,
+    };
+    let _ = send(socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
 #[cfg(test)]
 impl Connection {
     /// One over a socket with nobody at its other end.
     pub(super) fn over(socket: OwnedFd) -> Self {
         let blocks = BlockSizes { minimum_bytes: 1, preferred_bytes: 1, maximum_bytes: 1 };
         let flags = ExportFlags::empty();
-        Self { socket, since: Instant::now(), size_bytes: 0, flags, blocks, is_private: true }
+        Self { socket, since: Instant::now(), size_bytes: 0, flags, blocks, is_private: true, kept: None }
     }
 }
 
@@ -230,7 +272,7 @@ impl Greeter {
         ioctl_fionbio(&socket, false)
             .and_then(|()| set_socket_timeout(&socket, Timeout::Recv, Some(look)))
             .map_err(|errno| ConnectError::Unreachable(errno.to_string()))?;
-        Ok(Connection { socket, since: Instant::now(), size_bytes, flags, blocks, is_private })
+        Ok(Connection { socket, since: Instant::now(), size_bytes, flags, blocks, is_private, kept: None })
     }
 
     /// The old way, for servers without GO.

@@ -118,7 +118,11 @@ impl NbdLane {
                 }
                 Err(Interruption::Left) => connection.abandon(),
                 Err(Interruption::Silent) => {
-                    connection.abandon();
+                    if is_read {
+                        connection.abandon()
+                    } else {
+                        connection.abandon_writes()
+                    }
                     let waited = seconds(timeout);
                     return Err(pool.fail(format!("the server has not answered for {waited} s")));
                 }

@@ -265,7 +265,7 @@ impl Pool {
         let least = Instant::now() + ATTEMPT.min(self.patience.timeout);
         let attempt =
             Attempt { connect: ATTEMPT, until: (Instant::now() + greeting).min(give_up_at.max(least)) };
-        let connection = Connection::open(
+        let mut connection = Connection::open(
             &self.address,
             &self.export,
             (&self.key, Purpose::Lane),
@@ -279,6 +279,9 @@ impl Pool {
         });
         if features.is_private && !connection.is_private {
             return Err(ConnectError::AnotherServer);
+        }
+        if let Some(listener) = self.listener.get() {
+            connection.be_kept_by(listener)?;
         }
         let mut state = self.state();
         state.note_opened();
@@ -321,6 +324,7 @@ impl Pool {
             let idle = std::mem::take(&mut state.idle);
             state.open = state.open.saturating_sub(idle.len());
             drop(state);
+            idle.into_iter().for_each(|(connection, _)| connection.take_leave());
         }
     }
 
@@ -352,6 +356,8 @@ impl Pool {
             closed.push(state.idle.remove(0));
             state.open -= 1;
         }
+        drop(state);
+        closed.into_iter().for_each(|(connection, _)| connection.take_leave());
     }
 
     /// Another process of the run has no connection.
@@ -428,12 +434,21 @@ impl Lent {
         if !count.pool.is_starving() || connection.since.elapsed() < SLICE {
             count.is_put_back = true;
             count.pool.put_back(connection);
+        } else {
+            connection.take_leave();
         }
     }
 
     /// Closes it so that nothing more of what was sent reaches the server.
     pub fn abandon(self) {
         self.connection.reset_when_closed();
+    }
+
+    /// The same where writes were sent: the server may have received some, and do them at any later time.
+    pub fn abandon_writes(self) {
+        let Self { connection, count: _count, .. } = self;
+        connection.reset_when_closed();
+        connection.leave_behind();
     }
 }
 

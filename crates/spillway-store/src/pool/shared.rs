@@ -4,6 +4,7 @@
 //! reads are given up soon, for another copy is asked then; a write that is given up costs a copy. A way that
 //! was given up is of no more use, and another is opened once the table says that the donor came up again.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use super::spill::LastResort;
 use crate::memory::{no_memory_file, shared_file};
 use crate::nbd::{Door, known_address};
 use crate::spec::PoolSpec;
-use crate::{Event, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};
+use crate::{Event, Hear, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};
 
 /// A donor that breaks a connection gets so long to take another, before a read goes elsewhere.
 const READ_RECONNECT: Duration = Duration::from_millis(30);
@@ -183,6 +184,9 @@ impl Shared {
         }
         let patience = self.patience(donor, purpose);
         let way = self.open_way(donor, word, patience)?;
+        if let (Purpose::Write, Some(listener)) = (purpose, self.listener.get()) {
+            way.store.listen(Arc::new(KeeperOfWrites(Listener::clone(listener))));
+        }
         *place = Some(way.clone());
         Ok(way)
     }
@@ -358,6 +362,25 @@ impl Shared {
             self.of_resort(refusal)
         );
         StoreError::Gone { store: self.uri.clone(), reason }
+    }
+}
+
+/// Has the connections of ways to donors kept. What happens to donors is told by the pool.
+struct KeeperOfWrites(Listener);
+
+impl Hear for KeeperOfWrites {
+    fn hear(&self, _store: &str, _event: Event<'_>) {}
+
+    fn keep(&self, number: u64, connection: BorrowedFd<'_>) -> bool {
+        self.0.keep(number, connection)
+    }
+
+    fn let_go(&self, number: u64) {
+        self.0.let_go(number);
+    }
+
+    fn is_starving(&self) -> bool {
+        false
     }
 }
 

@@ -30,6 +30,7 @@ use super::hello::{
 };
 use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
+use crate::kept::KeptConnection;
 use crate::posted::{Kept, are_of};
 use crate::{
     Event, Lane, LatencyClass, Listener, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec,
@@ -222,6 +223,9 @@ impl Store for ShmStore {
         let ring = ring.ok_or_else(|| self.gone("the donor sent no ring"))?;
         let ring = Ring::map(&ring).map_err(|errno| self.gone(format!("the donor's ring: {errno}")))?;
         let link = self.fabric.map(|fabric| self.link(fabric)).transpose()?;
+        let not_kept = |()| self.gone("the run's supervisor does not take the connection over");
+        let kept = self.listener.get().map(|listener| KeptConnection::new(listener, socket.as_fd()));
+        let kept = kept.transpose().map_err(not_kept)?;
         let lane = ShmLane {
             uri: self.uri.clone(),
             timeout: self.patience.timeout,
@@ -232,6 +236,8 @@ impl Store for ShmStore {
             number: 0,
             failed: None,
             posted: None,
+            has_answered: true,
+            kept,
         };
         Ok(fabric::over(link, Box::new(lane)))
     }
@@ -250,6 +256,9 @@ struct ShmLane {
     /// Why the lane is dead.
     failed: Option<StoreError>,
     posted: Option<Posted>,
+    /// Each request of the last call has its answer.
+    has_answered: bool,
+    kept: Option<KeptConnection>,
 }
 
 /// Reads that were posted.
@@ -286,9 +295,12 @@ impl ShmLane {
         mut put: impl FnMut(&Ring, u32, usize),
         mut take: impl FnMut(&Ring, u32, usize),
     ) -> Result<(), StoreError> {
+        // Where nothing is sent, nothing is owed.
+        self.has_answered = true;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        self.has_answered = false;
         let first = self.number;
         let mut completed = 0;
         while completed < count {
@@ -307,6 +319,7 @@ impl ShmLane {
             }
         }
         self.number = numbered(first, count);
+        self.has_answered = true;
         Ok(())
     }
 
@@ -396,6 +409,10 @@ impl ShmLane {
     fn fail(&mut self, reason: impl Into<String>) -> StoreError {
         let error = StoreError::Gone { store: self.uri.clone(), reason: reason.into() };
         self.failed = Some(error.clone());
+        // The donor may do later what it was asked.
+        if let Some(kept) = self.kept.take() {
+            kept.leave();
+        }
         error
     }
 }
@@ -471,5 +488,9 @@ impl Lane for ShmLane {
             |ring, number, index| ring.put_request(number, Operation::Discard, slots[index]),
             |_, _, _| {},
         );
+    }
+
+    fn has_answered(&self) -> bool {
+        self.has_answered
     }
 }

@@ -18,6 +18,8 @@ use wire::{Export, Request, handshake, kind};
 
 const PAGE_BYTES: usize = 4096;
 const POLL: Duration = Duration::from_millis(2);
+/// How long after its client has hung up a late write is done: others are to have the slots by then.
+const LATENESS: Duration = Duration::from_millis(700);
 
 /// NBD's error numbers that the server sends.
 pub mod errno {
@@ -62,6 +64,9 @@ pub enum Manner {
     Babbles,
     /// Answers are for requests that nobody made.
     Confused,
+    /// The first write whose bytes are all this one, and what comes behind it by its connection, is neither
+    /// done nor answered until the client has hung up; it is done a while later.
+    WritesLate(u8),
 }
 
 /// Newest and last but newest contents of a page.
@@ -80,6 +85,7 @@ struct Shared {
     peak_connections: AtomicU64,
     requests: AtomicU64,
     misdeeds: AtomicU64,
+    late_writes: AtomicU64,
     is_open: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -110,6 +116,7 @@ impl Hostile {
             peak_connections: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             misdeeds: AtomicU64::new(0),
+            late_writes: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
             streams: Mutex::default(),
         });
@@ -149,6 +156,11 @@ impl Hostile {
     /// How often it has misbehaved.
     pub fn misdeeds(&self) -> u64 {
         self.shared.misdeeds.load(Ordering::SeqCst)
+    }
+
+    /// Writes that it has done after their client had hung up.
+    pub fn late_writes(&self) -> u64 {
+        self.shared.late_writes.load(Ordering::SeqCst)
     }
 
     /// Requests that it has received.
@@ -278,6 +290,7 @@ impl Shared {
                     | Manner::RefusesWrites(_)
                     | Manner::CutsWrites
                     | Manner::SilentOnOldConnections
+                    | Manner::WritesLate(_)
             )
         };
         let manner = self.misbehaves(of_reads).unwrap_or(Manner::Honest);
@@ -310,11 +323,35 @@ impl Shared {
             return Err(Error::other("cut"));
         }
         stream.read_exact(&mut data)?;
+        if self.is_to_be_late(&data) {
+            return self.write_late(stream, request, &data);
+        }
         if let Manner::RefusesWrites(error) = manner {
             return request.answer(stream, error, &[]);
         }
         self.keep(request, &data);
         self.answer_in(manner, stream, request, &[])
+    }
+
+    /// Whether this write is the one that is to be late. There is only one.
+    fn is_to_be_late(&self, data: &[u8]) -> bool {
+        let mut manner = self.manner.lock().unwrap();
+        let Manner::WritesLate(byte) = manner.0 else { return false };
+        let is_such = data.iter().all(|&one| one == byte);
+        if is_such {
+            manner.0 = Manner::Honest;
+        }
+        is_such
+    }
+
+    fn write_late(&self, stream: &mut TcpStream, request: &Request, data: &[u8]) -> Result<()> {
+        self.misdeeds.fetch_add(1, Ordering::SeqCst);
+        let mut rest = [0; 1 << 16];
+        while !matches!(stream.read(&mut rest), Ok(0) | Err(_)) {}
+        sleep(LATENESS);
+        self.keep(request, data);
+        self.late_writes.fetch_add(1, Ordering::SeqCst);
+        Err(Error::other("the client has hung up"))
     }
 
     /// Answers, or does what the manner wants in place of an answer.
