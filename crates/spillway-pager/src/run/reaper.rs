@@ -69,8 +69,8 @@ pub(crate) struct Reaper {
 }
 
 impl Reaper {
-    /// Gives back what a process held: it is known by its entry and its claim. `means` is called where there is
-    /// no thread yet.
+    /// Gives back what a process held, by its entry and its claim. `means` is called where there is no thread
+    /// yet.
     ///
     /// # Errors
     /// What `means` could not get: then nothing is given back.
