@@ -80,6 +80,12 @@ impl Attachment {
         matches!(self.visitor, Visitor::Run { .. })
     }
 
+    /// Whether the connection is one by which a process of a run keeps its pages.
+    #[must_use]
+    pub fn is_lane(&self) -> bool {
+        matches!(self.visitor, Visitor::Lane(_))
+    }
+
     /// The run has ended: what it had is given back, and its promise with it, before this returns.
     pub fn end_run(&self) {
         let key = (self.visitor.token().unwrap_or_default().to_owned(), self.name.clone());

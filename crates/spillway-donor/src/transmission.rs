@@ -52,8 +52,15 @@ impl Activity {
 }
 
 /// Answers requests until the client leaves. Where it says so on the connection that began its run, the run
-/// has ended.
+/// has ended. A process of a run may end at any moment, amid a request too: nothing has failed then.
 pub fn serve(stream: &mut Stream, session: &Session, activity: &Activity) -> Result<(), StreamError> {
+    match serve_all(stream, session, activity) {
+        Err(StreamError::Truncated) if session.attachment.is_lane() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn serve_all(stream: &mut Stream, session: &Session, activity: &Activity) -> Result<(), StreamError> {
     let connection =
         &mut Connection { stream, session, export: &session.attachment.export, scratch: Vec::new() };
     loop {

@@ -101,6 +101,29 @@ fn a_disconnect_ends_a_run_on_the_connection_that_began_it_only() {
     assert!(open_lane().is_none());
 }
 
+/// A process of a run may end at any moment. Of others it is told that they broke off.
+#[test]
+fn a_lane_that_ends_amid_a_request_has_not_failed() {
+    let donor = Running::start(MIB);
+    let key = RunKey::derive("run", "uri");
+    let (mut first, _) = Raw::claimed(donor.tcp, "e", Purpose::Run { size_bytes: 0 }, &key);
+    first.go("e");
+    let open = || donor.status().clients.iter().map(|client| client.connections).sum::<u64>();
+    let is_alone = || eventually("the other has left", || open() == 1);
+    let half_a_write = |client: &mut Raw| client.request(Command::Write, 0, PAGE as u32, &[1; PAGE / 2]);
+    let (mut lane, _) = Raw::claimed(donor.tcp, "e", Purpose::Lane, &key);
+    lane.go("e");
+    half_a_write(&mut lane);
+    drop(lane);
+    is_alone();
+    assert_eq!(donor.status().counts.failed_connections, 0);
+    let mut other = Raw::opened(donor.tcp, "named", false);
+    half_a_write(&mut other);
+    drop(other);
+    is_alone();
+    assert_eq!(donor.status().counts.failed_connections, 1);
+}
+
 /// A client that only says that it will write much takes nothing from others, and not for long.
 #[test]
 fn writes_that_do_not_come_hold_no_memory() {

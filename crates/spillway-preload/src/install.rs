@@ -74,7 +74,7 @@ pub fn install() -> Result<(), InstallError> {
         let beginning = move_beginning(name)?;
         original.get_or_init(|| beginning);
     }
-    let hooks: [(&CStr, usize); 23] = [
+    let hooks: [(&CStr, usize); 24] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
@@ -88,6 +88,7 @@ pub fn install() -> Result<(), InstallError> {
         (c"setns", process_hooks::setns as *const () as usize),
         (c"ioctl", number_hooks::ioctl as *const () as usize),
         (c"setsockopt", number_hooks::setsockopt as *const () as usize),
+        (c"prctl", number_hooks::prctl as *const () as usize),
         (c"mincore", number_hooks::mincore as *const () as usize),
         (c"process_vm_readv", number_hooks::process_vm_readv as *const () as usize),
         (c"process_vm_writev", number_hooks::process_vm_writev as *const () as usize),

@@ -14,6 +14,7 @@
 //! - [`lock_hooks`], [`fork_hooks`], [`process_hooks`], [`memory_hooks`]: what stands in the place of mlock,
 //!   of fork, of calls that want a process of one thread, and of the memory calls;
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
+//! - [`user_dispatch`]: why a program has no syscall user dispatch;
 //! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
 //! - [`syscall_entry`]: the way to them from syscall(2);
 //! - [`install`]: which functions are redirected;
@@ -42,6 +43,7 @@ mod remote;
 mod syscall_entry;
 mod thread_hooks;
 mod tier_marker;
+mod user_dispatch;
 mod vectors;
 mod watchers;
 

@@ -14,7 +14,7 @@ use crate::inline::presence::is_single_threaded;
 use crate::originals::{CURRENT_BREAK, HEAP_START};
 use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
 use crate::reach::Reader;
-use crate::{devices, fork_hooks, lock_hooks, process_hooks, remote, thread_hooks};
+use crate::{devices, fork_hooks, lock_hooks, process_hooks, remote, thread_hooks, user_dispatch};
 
 const SYS_MSEAL: c_long = 462;
 /// More vectors are refused (`UIO_MAXIOV`).
@@ -393,6 +393,9 @@ pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
 /// A system call by number in thread mode.
 pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     if let Some(result) = by_number(number, arguments) {
+        return result;
+    }
+    if let Some(result) = user_dispatch::by_number(number, arguments) {
         return result;
     }
     devices::give(number, arguments);

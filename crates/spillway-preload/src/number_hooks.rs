@@ -85,3 +85,8 @@ pub unsafe extern "C" fn setsockopt(
         [socket as usize, level as usize, name as usize, value.expose_provenance(), bytes as usize, 0];
     to_libc(by_number(libc::SYS_setsockopt as usize, arguments)) as c_int
 }
+
+/// Stands in for libc's prctl(2), which is served by its number.
+pub unsafe extern "C" fn prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    to_libc(by_number(libc::SYS_prctl as usize, [operation as usize, a, b, c, d, 0])) as c_int
+}

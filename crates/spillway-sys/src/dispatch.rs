@@ -18,7 +18,10 @@ use crate::signal::{AltStack, Context};
 /// `si_code` of a SIGSYS that dispatch raises (`SYS_USER_DISPATCH`).
 pub const SYS_USER_DISPATCH: i32 = 2;
 
-const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+/// The operation of prctl(2) by which a thread asks for it.
+pub const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
+/// Says to that operation that the thread wants it no more.
+pub const PR_SYS_DISPATCH_OFF: usize = 0;
 const PR_SYS_DISPATCH_ON: usize = 1;
 const SYSCALL_DISPATCH_FILTER_ALLOW: u8 = 0;
 const SYSCALL_DISPATCH_FILTER_BLOCK: u8 = 1;

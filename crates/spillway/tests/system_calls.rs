@@ -103,3 +103,21 @@ fn a_program_may_have_every_descriptor_up_to_the_last() {
 fn a_process_forks_while_all_its_descriptors_are_open() {
     whole_everywhere("descriptors", "6", &["256", "full"]);
 }
+
+/// A thread has one at most, and in inline mode it is Spillway's. The program is told what an older kernel
+/// says.
+#[test]
+fn a_program_has_no_syscall_user_dispatch_and_the_user_is_told() {
+    let program = c_program("user_dispatch");
+    let native = Launch::unlimited();
+    assert_eq!(native.run_with(&program, &["8", "3"]).success(), "granted\n");
+    // What is called past libc is not seen where threads serve faults.
+    for (mode, ways) in [("thread", "2"), ("inline", "3")] {
+        let launch = Launch::local_mib(4).with_option("--fault-mode").with_option(mode);
+        let finished = launch.run_with(&program, &["8", ways]);
+        assert_eq!(finished.success(), "refused\n", "{mode}");
+        let complaint = finished.complaint();
+        assert_eq!(complaint.matches("syscall user dispatch").count(), 1, "{complaint}");
+        assert_eq!(launch.stats().0["settings"]["fault_mode"], mode);
+    }
+}

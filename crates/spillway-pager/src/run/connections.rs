@@ -12,6 +12,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
 use spillway_store::ending::{self, Ending};
 
 use crate::run::rendezvous::{self, FromProcess, RendezvousError};
@@ -23,19 +25,23 @@ const TRIES: u32 = 20;
 /// In a process: has the supervisor keep a copy of a connection. True where it does, or has ended, since
 /// nobody gives slots back then.
 pub(crate) fn tell_connected(supervisor: BorrowedFd<'_>, number: u64, connection: BorrowedFd<'_>) -> bool {
+    let told = |fds: &[BorrowedFd<'_>]| rendezvous::send(supervisor, &FromProcess::Connected(number), fds);
     for _ in 0..TRIES {
-        match rendezvous::send(supervisor, &FromProcess::Connected(number), &[connection]) {
+        match told(&[connection]) {
             Ok(()) => return true,
-            // More descriptors are on their way than the user may have there: see unix(7).
-            Err(RendezvousError::Connection(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM)) => {}
-            Err(RendezvousError::Connection(Errno::INTR)) => continue,
             Err(RendezvousError::Connection(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)) => return true,
-            Err(_) => return false,
+            Err(RendezvousError::Connection(Errno::INTR)) => {}
+            // More descriptors are on their way than the user may have there: see unix(7).
+            Err(RendezvousError::Connection(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM)) => {
+                let pause = Timespec { tv_sec: 0, tv_nsec: AGAIN.subsec_nanos().into() };
+                let _ = nanosleep(&pause);
+            }
+            // Somebody forbids it.
+            Err(_) => break,
         }
-        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: AGAIN.subsec_nanos().into() };
-        let _ = rustix::thread::nanosleep(&pause);
     }
-    false
+    // Where this process ends amid a change, what it held is nobody's until the end of the run.
+    told(&[]).is_ok()
 }
 
 /// In a process: tells the supervisor to close its copy.

@@ -15,7 +15,7 @@ use crate::file_kind::file_kind;
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
-use crate::{devices, fork_hooks, memory_hooks, process_hooks};
+use crate::{devices, fork_hooks, memory_hooks, process_hooks, user_dispatch};
 
 const SYS_IO_URING_SETUP: i64 = 425;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
@@ -88,7 +88,8 @@ pub(super) struct Caller<'a> {
 impl Caller<'_> {
     fn perform(&self, number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
         let pager = self.pager;
-        if let Some(result) = memory_hooks::by_number(number, a) {
+        let answer = memory_hooks::by_number(number, a).or_else(|| user_dispatch::by_number(number, a));
+        if let Some(result) = answer {
             return result;
         }
         match number as i64 {
