@@ -1,7 +1,8 @@
 // A process is killed while a write of its pages is on its way, and the next one uses as much memory. Each page
 // must be what was written there last, also once that write has been done.
-// usage: ends_writing MIB IN_FLIGHT_FILE DONE_FILE
-// The files are made by whoever runs this, when a write is on its way, and when it has been done.
+// usage: ends_writing MIB [IN_FLIGHT_FILE DONE_FILE]
+// The files are made by whoever runs this, when a write is on its way, and when it has been done. Without them it is
+// the process that is to be killed.
 #include "pattern.h"
 
 #include <signal.h>
@@ -10,15 +11,18 @@
 
 static int is_there(const char *path) { return access(path, F_OK) == 0; }
 
+static void write_for_ever(size_t pages) {
+    char *base = map_pages(pages);
+    for (;;) memset(base, 0xA5, pages * PAGE_BYTES);
+}
+
 int main(int count, char **arguments) {
-    if (count != 4) FAIL("usage: ends_writing MIB IN_FLIGHT_FILE DONE_FILE");
+    if (count != 2 && count != 4) FAIL("usage: ends_writing MIB [IN_FLIGHT_FILE DONE_FILE]");
     size_t pages = pages_of_mib(arguments[1]);
+    if (count == 2) write_for_ever(pages);
     pid_t first = fork();
     NEED(first >= 0);
-    if (first == 0) {
-        char *base = map_pages(pages);
-        for (;;) memset(base, 0xA5, pages * PAGE_BYTES);
-    }
+    if (first == 0) write_for_ever(pages);
     while (!is_there(arguments[2])) usleep(1000);
     NEED(!kill(first, SIGKILL));
     NEED(waitpid(first, NULL, 0) == first);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
 use spillway_nbd::transmission::{
     ChunkFlags, Command, Extent, ExtentFlags, REQUEST_BYTES, ReplyHead, Request, RequestFlags, chunk,
     put_error, put_extents,
@@ -52,10 +53,15 @@ impl Activity {
 }
 
 /// Answers requests until the client leaves. Where it says so on the connection that began its run, the run
-/// has ended. A process of a run may end at any moment, amid a request too: nothing has failed then.
+/// has ended. A process of a run may end at any moment, amid a request or before its answer: nothing has
+/// failed then, and where the way between was cut, the run says so.
 pub fn serve(stream: &mut Stream, session: &Session, activity: &Activity) -> Result<(), StreamError> {
     match serve_all(stream, session, activity) {
-        Err(StreamError::Truncated) if session.attachment.is_lane() => Ok(()),
+        Err(StreamError::Truncated | StreamError::Socket(Errno::CONNRESET | Errno::PIPE))
+            if session.attachment.is_lane() =>
+        {
+            Ok(())
+        }
         outcome => outcome,
     }
 }

@@ -110,18 +110,33 @@ fn a_lane_that_ends_amid_a_request_has_not_failed() {
     first.go("e");
     let open = || donor.status().clients.iter().map(|client| client.connections).sum::<u64>();
     let is_alone = || eventually("the other has left", || open() == 1);
-    let half_a_write = |client: &mut Raw| client.request(Command::Write, 0, PAGE as u32, &[1; PAGE / 2]);
-    let (mut lane, _) = Raw::claimed(donor.tcp, "e", Purpose::Lane, &key);
-    lane.go("e");
-    half_a_write(&mut lane);
-    drop(lane);
-    is_alone();
-    assert_eq!(donor.status().counts.failed_connections, 0);
+    let half_a_write = |client: &mut Raw| {
+        client.request(Command::Write, 0, PAGE as u32, &[1; PAGE / 2]);
+    };
+    // An answer that nobody has read when the connection is closed makes a reset of the end.
+    let leaves_an_answer = |client: &mut Raw| {
+        client.request(Command::Read, 0, PAGE as u32, &[]);
+        client.head();
+    };
+    let ways: [&dyn Fn(&mut Raw); 2] = [&half_a_write, &leaves_an_answer];
+    for ends in ways {
+        let (mut lane, _) = Raw::claimed(donor.tcp, "e", Purpose::Lane, &key);
+        lane.go("e");
+        ends(&mut lane);
+        drop(lane);
+        is_alone();
+        assert_eq!(donor.status().counts.failed_connections, 0);
+    }
     let mut other = Raw::opened(donor.tcp, "named", false);
     half_a_write(&mut other);
     drop(other);
     is_alone();
     assert_eq!(donor.status().counts.failed_connections, 1);
+    let mut other = Raw::opened(donor.tcp, "named", false);
+    leaves_an_answer(&mut other);
+    drop(other);
+    is_alone();
+    assert_eq!(donor.status().counts.failed_connections, 2);
 }
 
 /// A client that only says that it will write much takes nothing from others, and not for long.

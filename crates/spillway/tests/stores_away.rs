@@ -16,7 +16,7 @@ use donor_common::Donor;
 use fault_common::{Hold, SOON, Scene};
 use hostile_nbd::scripted::{Scripted, Then};
 use hostile_nbd::{Hostile, Manner};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use support::MIB;
 use support::child::{PATIENCE, Running, free_port, until};
 use support::launch::Launch;
@@ -106,6 +106,21 @@ fn what_an_ended_process_has_sent_overwrites_nobodys_pages() {
     until(PATIENCE, "the write to be done", || (server.late_writes() > 0).then_some(()));
     std::fs::write(&marks[1], "").unwrap();
     assert_eq!(running.finish().success(), "whole\n");
+}
+
+/// The next run may have the same slots.
+#[test]
+fn a_run_that_ends_amid_a_write_leaves_nothing_on_its_way() {
+    let server = Hostile::start(128 * MIB);
+    let launch = Launch::limited(8 * MIB, &server.uri("?timeout=100"));
+    let launch = launch.with_option("--seal").with_option("none");
+    server.behave(Manner::WritesLate(0xA5));
+    let running = launch.start(launch.command(c_program("ends_writing")).arg("64"));
+    until(PATIENCE, "a write to be on its way", || (server.misdeeds() > 0).then_some(()));
+    let program = child_of(running.running.pid());
+    kill_process(program, Signal::KILL).unwrap();
+    running.finish();
+    assert_eq!(server.late_writes(), 1, "the command has ended before");
 }
 
 // ---- Connections.

@@ -10,6 +10,7 @@ use spillway_store::{StoreError, WriteRequest};
 use crate::evict::victim::Victim;
 use crate::evict::write_back::contents;
 use crate::kernel::{Kernel, planted};
+use crate::process::unanswered;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
@@ -122,8 +123,8 @@ impl<K: Kernel> Worker<K> {
         if batch.is_empty() {
             return;
         }
-        self.lanes[index].write(&mut batch);
-        let has_answered = self.lanes[index].has_answered();
+        let (open, lane) = (&at.stores[index], &mut *self.lanes[index]);
+        let has_answered = unanswered::change(at, open, lane, |lane| lane.write(&mut batch));
         let outcomes: Vec<Result<(), StoreError>> =
             batch.into_iter().map(|request| request.outcome).collect();
         let run = self.at.run;

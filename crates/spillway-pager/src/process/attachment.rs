@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use spillway_store::{Lane, Store, StoreError};
 
 use crate::kernel::Kernel;
-use crate::process::unanswered::CountedLane;
 use crate::run::settings::Settings;
 use crate::run::state::{Process, RunState};
 use crate::seal::lane::SealedLane;
@@ -33,17 +32,9 @@ impl OpenStore {
         self.sealing.is_some()
     }
 
-    /// A way to it for one thread of a process, which seals and opens what is to be sealed, and counts what a
-    /// server has not answered.
-    pub(crate) fn open_lane<K: Kernel>(
-        &self,
-        process: Process<'static>,
-    ) -> Result<Box<dyn Lane>, StoreError> {
+    /// A way to it for one thread, which seals and opens what is to be sealed.
+    pub(crate) fn open_lane<K: Kernel>(&self) -> Result<Box<dyn Lane>, StoreError> {
         let lane = self.store.open_lane()?;
-        let lane = match self.store.latency_class().waits_for_others() {
-            true => Box::new(CountedLane::<K>::new(lane, process)),
-            false => lane,
-        };
         let Some(sealing) = &self.sealing else { return Ok(lane) };
         let (sealing, store) = (Arc::clone(sealing), self.store.uri());
         Ok(Box::new(SealedLane::<K>::new(lane, sealing, store, self.range.start)))

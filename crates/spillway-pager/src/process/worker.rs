@@ -14,6 +14,7 @@ use crate::pages::address::target;
 use crate::process::attachment::{Attachment, OpenStore};
 use crate::process::engine::{Engine, UNNEEDED_SLOTS};
 use crate::process::in_flight::{Pace, Posted};
+use crate::process::unanswered;
 use crate::run::stacks::Origin;
 
 /// What a pager thread works with.
@@ -122,8 +123,7 @@ impl<K: Kernel> Worker<K> {
     /// # Errors
     /// A store's, where it lets no further lane be opened.
     pub fn new(engine: &'static Engine<K>, at: &'static Attachment<K>) -> Result<Self, StoreError> {
-        let process = at.process();
-        let lanes = at.stores.iter().map(|open| open.open_lane::<K>(process)).collect::<Result<_, _>>()?;
+        let lanes = at.stores.iter().map(OpenStore::open_lane::<K>).collect::<Result<_, _>>()?;
         // Room that is not touched before blocks are as long: most workers never fetch.
         let bounce = Vec::with_capacity(at.max_block_pages);
         Ok(Self {
@@ -226,7 +226,7 @@ impl<K: Kernel> Worker<K> {
         unneeded.sort_unstable();
         for (open, lane) in self.at.stores.iter().zip(&mut self.lanes) {
             // What may be dropped at any later time can be nobody's.
-            if !discard_on(open, &mut **lane, &unneeded) {
+            if !discard_on(self.at, open, &mut **lane, &unneeded) {
                 unneeded.retain(|slot| !open.range.contains(slot));
             }
         }
@@ -241,17 +241,13 @@ impl<K: Kernel> Worker<K> {
 /// Tells the stores that the contents of slots are not needed any more.
 fn discard<K: Kernel>(at: &Attachment<K>, lanes: &mut [Box<dyn Lane>], slots: &[u32]) {
     for (open, lane) in at.stores.iter().zip(lanes) {
-        discard_on(open, &mut **lane, slots);
+        discard_on(at, open, &mut **lane, slots);
     }
 }
 
 /// Tells one store so of its slots. Whether it has done all that it was told.
-fn discard_on(open: &OpenStore, lane: &mut dyn Lane, slots: &[u32]) -> bool {
+fn discard_on<K: Kernel>(at: &Attachment<K>, open: &OpenStore, lane: &mut dyn Lane, slots: &[u32]) -> bool {
     let own = slots.iter().filter(|slot| open.range.contains(slot)).map(|slot| slot - open.range.start);
     let own: Vec<u32> = own.collect();
-    if own.is_empty() {
-        return true;
-    }
-    lane.discard(&own);
-    lane.has_answered()
+    own.is_empty() || unanswered::change(at, open, lane, |lane| lane.discard(&own))
 }

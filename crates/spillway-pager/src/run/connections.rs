@@ -52,13 +52,13 @@ pub(crate) fn tell_disconnected(supervisor: BorrowedFd<'_>, number: u64) {
 
 /// In the supervisor: what one process that lives is connected to.
 #[derive(Default)]
-pub(crate) struct Connections {
+pub(crate) struct ServerConnections {
     by_number: Vec<(u64, OwnedFd)>,
     /// Of some the copy has not come.
     lacks_some: bool,
 }
 
-impl Connections {
+impl ServerConnections {
     /// The process has this connection. Without its copy where the supervisor has no room for one.
     pub(crate) fn add(&mut self, number: u64, copy: Option<OwnedFd>) {
         self.lacks_some |= copy.is_none();
@@ -86,8 +86,8 @@ pub(crate) struct Endings(Vec<Ended>);
 
 impl Endings {
     /// A process has ended amid a change.
-    pub(crate) fn begin(&mut self, entry: usize, connections: Connections) {
-        let Connections { by_number, lacks_some } = connections;
+    pub(crate) fn begin(&mut self, entry: usize, connections: ServerConnections) {
+        let ServerConnections { by_number, lacks_some } = connections;
         let awaited: Vec<OwnedFd> = by_number.into_iter().map(|(_, socket)| socket).collect();
         awaited.iter().for_each(ending::hang_up);
         self.0.push(Ended { entry, awaited, is_unknown: lacks_some });
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn slots_wait_until_the_server_has_hung_up_on_each_connection() {
-        let mut connections = Connections::default();
+        let mut connections = ServerConnections::default();
         let (mut first, copy) = connection();
         connections.add(1, Some(copy));
         let (second, copy) = connection();
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_let_go_is_closed() {
-        let mut connections = Connections::default();
+        let mut connections = ServerConnections::default();
         let (mut server, copy) = connection();
         connections.add(3, Some(copy));
         connections.remove(4);
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_no_copy_has_come_of_is_never_over() {
-        let mut connections = Connections::default();
+        let mut connections = ServerConnections::default();
         connections.add(1, None);
         let mut endings = Endings::default();
         endings.begin(7, connections);

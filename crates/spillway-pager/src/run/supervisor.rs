@@ -16,7 +16,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::{SharedParts, StoreError, StoreSpec, Tell};
 use thiserror::Error;
 
-use crate::run::connections::{Connections, Endings};
+use crate::run::connections::{Endings, ServerConnections};
 use crate::run::own_stores::{self, OwnStores};
 use crate::run::reaper::Reaper;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
@@ -78,7 +78,7 @@ struct Connection {
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
     uffd: Option<OwnedFd>,
     /// What it is connected to itself.
-    servers: Connections,
+    servers: ServerConnections,
 }
 
 /// Who writes down what the processes' pagers do.
@@ -340,7 +340,7 @@ impl Supervisor {
             process,
             entry: None,
             uffd: None,
-            servers: Connections::default(),
+            servers: ServerConnections::default(),
         });
     }
 

@@ -7,13 +7,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::{ENDING, ORPHANS_PATIENCE, Supervisor, has_ended};
-use crate::run::connections::Connections;
+use crate::run::connections::ServerConnections;
 use crate::run::reaper::Means;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState};
 
 impl Supervisor {
     /// A process has ended, or goes on as another program.
-    pub(super) fn end(&mut self, entry: usize, servers: Connections) {
+    pub(super) fn end(&mut self, entry: usize, servers: ServerConnections) {
         self.run.let_go_of_local(entry);
         if self.run.process(entry).unanswered_changes().load(Ordering::SeqCst) == 0 {
             self.reap(entry);
