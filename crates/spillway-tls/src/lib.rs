@@ -9,6 +9,7 @@
 //! | [`files`] | certificates and keys as they lie in a directory |
 //! | [`revocation`] | certificates that an authority has taken back |
 //! | [`session`] | one connection: plain bytes to sealed ones and back |
+//! | [`records`] | one whose handshake is over, for whoever goes on with it |
 //! | [`sides`] | what a server and a client begin sessions with |
 //! | [`making`] | making certificates |
 //! | [`taking_back`] | taking them back: the authority's list of those that it has revoked |
@@ -17,6 +18,7 @@ pub mod error;
 pub mod files;
 pub mod identity;
 pub mod making;
+pub mod records;
 mod revocation;
 pub mod session;
 pub mod sides;

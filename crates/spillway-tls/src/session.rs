@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use rustls::Connection;
 
 use crate::error::Side;
+use crate::records::Keys;
 use crate::{ClientName, TlsError};
 
 /// The TLS of one connection. The caller moves bytes, bounds buffers and keeps time.
@@ -90,6 +91,17 @@ impl Session {
     pub fn end(&mut self, sealed: &mut Vec<u8>) {
         self.inner.send_close_notify();
         self.pending(sealed);
+    }
+
+    /// Leaves the connection to somebody else, who goes on with these. What was received must have been
+    /// opened, whole records of it, and what is to be sent taken.
+    ///
+    /// # Errors
+    /// The handshake is not over, or something waits to be sent.
+    pub fn into_keys(self) -> Result<Keys, TlsError> {
+        let secrets =
+            self.inner.dangerous_extract_secrets().map_err(|error| TlsError::of(&error, self.side))?;
+        Keys::new(&secrets).ok_or_else(|| TlsError::Broken("a cipher that TLS 1.3 does not have".to_owned()))
     }
 
     /// Who the client is, once the handshake is over.

@@ -106,6 +106,8 @@ impl ClientSide {
                 .with_client_auth_cert(chain.clone(), key.clone_key())
                 .map_err(own)?;
             config.resumption = Resumption::disabled();
+            // For `Session::into_keys`.
+            config.enable_secret_extraction = true;
             Ok(Arc::new(config))
         };
         Ok(Self(Arc::new(Current::begin(directory, authority_certificates, make)?)))

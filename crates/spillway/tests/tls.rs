@@ -15,6 +15,7 @@ use donor_common::{Donor, command, eventually, tool};
 use fault_common::{Hold, SOON, Scene};
 use hostile_nbd::proxy::Proxy;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 use support::child::{PATIENCE, Running, free_port, until};
 use support::tools::c_program;
 
@@ -105,6 +106,17 @@ fn a_program_keeps_every_byte_by_tls_whatever_breaks_in_the_middle() {
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
 }
 
+/// What `donor status` says of it.
+fn status_of(donor: &Donor) -> Option<Value> {
+    let said = Command::new(env!("CARGO_BIN_EXE_spillway")).args(["donor", "status", "--json"]).output();
+    let all: Vec<Value> = serde_json::from_slice(&said.unwrap().stdout).unwrap();
+    all.into_iter().find(|status| status["pid"] == donor.pid())
+}
+
+fn has_no_run(status: &Value) -> bool {
+    status["exports"] == json!([])
+}
+
 #[test]
 fn forked_processes_have_one_relay_and_every_byte() {
     assert!(rustix::process::geteuid().is_root(), "only root sees a relay's sockets: run this test as root");
@@ -115,14 +127,44 @@ fn forked_processes_have_one_relay_and_every_byte() {
     hold.goes_on(3);
     assert_eq!(relays_to(&donor).len(), 1, "relays: {:?}", relays_to(&donor));
     hold.ends_whole();
-    eventually("the donor has nothing of the run", || {
-        let status =
-            Command::new(env!("CARGO_BIN_EXE_spillway")).args(["donor", "status", "--json"]).output();
-        let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
-        let own = status.as_array().unwrap().iter().find(|status| status["pid"] == donor.pid());
-        own.is_some_and(|own| own["exports"] == serde_json::json!([]))
-    });
+    eventually("the donor has nothing of the run", || status_of(&donor).as_ref().is_some_and(has_no_run));
     eventually("the relay has left", || relays_to(&donor).is_empty());
+}
+
+/// The relay begins connections and is not on the way of those that there are.
+#[test]
+fn connections_that_there_are_go_on_without_the_relay() {
+    assert!(rustix::process::geteuid().is_root(), "only root sees a relay's sockets: run this test as root");
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("64M", &[]);
+    let mut hold = Hold::start(&scene, 24, &[certificates.uri(&address(&donor), "")]);
+    hold.goes_on(2);
+    for relay in relays_to(&donor) {
+        kill_process(Pid::from_raw(relay as i32).unwrap(), Signal::KILL).unwrap();
+    }
+    eventually("the relay has left", || relays_to(&donor).is_empty());
+    hold.goes_on(2);
+    hold.ends_whole();
+}
+
+/// What it held is given to others once the donor has hung up on its connections: there is not enough for
+/// both.
+#[test]
+fn a_process_that_is_killed_amid_its_writes_leaves_its_place_to_others() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("256M", &[]);
+    for turn in 0..4 {
+        let marks = ["in-flight", "done"].map(|name| scene.work().join(format!("{name}-{turn}")));
+        let uri = certificates.uri(&address(&donor), "&size=72M");
+        let mut command = scene.run("8M", &[&uri], c_program("ends_writing"));
+        let mut running = Running::start(command.arg("48").args(&marks));
+        // All but what is local: it writes what is there anew from now on.
+        let is_there = |status: Value| status["memory"]["used_bytes"].as_u64() >= Some(36 << 20);
+        until(PATIENCE, "its pages at the donor", || is_there(status_of(&donor)?).then_some(()));
+        marks.iter().for_each(|mark| fs::write(mark, "").unwrap());
+        assert_eq!(running.finish(PATIENCE).success(), "whole\n");
+        until(PATIENCE, "the run's end at the donor", || has_no_run(&status_of(&donor)?).then_some(()));
+    }
 }
 
 /// The supervisor goes on as a copy of itself then, and its relay as ever.
@@ -478,7 +520,8 @@ fn a_program_on_qemu_nbd_by_tls() {
     holds_on(&certificates, port);
 }
 
-/// Key and certificates stay with the relay: what enters programs has no TLS in it at all.
+/// Key and certificates stay with the relay, and so do handshakes: what enters programs seals and opens
+/// records by keys that it is given, and cannot make any.
 #[test]
 fn no_program_gets_any_tls() {
     let library = Path::new(env!("CARGO_BIN_EXE_spillway")).with_file_name("libspillway_preload.so");

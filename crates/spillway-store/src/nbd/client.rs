@@ -67,11 +67,11 @@ pub(crate) fn prepare_sized(
                     Ok(slots) => asked.map_or(slots, |asked| slots_of(asked).min(slots)),
                     Err(error) => {
                         // A donor would keep what it has promised for a run that was lost.
-                        end(&connection.into());
+                        end(&connection.into_fd());
                         return Err(error);
                     }
                 };
-                let fd = Some(connection.into());
+                let fd = Some(connection.into_fd());
                 return Ok(SharedParts { capacity_slots, fd, held: Vec::new(), spill: None });
             }
             Err(error) => last = error,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, recv, send, sendmsg};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{SendFlags, SocketAddrUnix, send};
 use spillway_nbd::MAX_REQUEST_BYTES;
 use spillway_nbd::handshake::{
     BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
@@ -19,13 +19,16 @@ use spillway_nbd::handshake::{
 };
 use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, parse_challenge};
 use spillway_nbd::proof::{Purpose, RunKey};
-use spillway_nbd::transmission::{Command, Request, RequestFlags};
+use spillway_nbd::transmission::{Command, REQUEST_BYTES, Request, RequestFlags};
 
-use super::meeting::Meeting;
-pub use super::reaching::{Attempt, ConnectError, Progress, seconds};
-use super::reaching::{Wire, progress, unix_address, wait_for};
-use crate::Listener;
+use super::meeting::{self, Meeting, Wish};
+pub use super::progress::Progress;
+use super::progress::SocketError;
+pub use super::reaching::{Attempt, ConnectError, seconds};
+use super::reaching::{Wire, unix_address};
+use super::socket::Socket;
 use crate::kept::KeptConnection;
+use crate::{Listener, ending};
 
 /// What a server without block sizes takes best, by the protocol.
 const PREFERRED_BYTES: u32 = 4096;
@@ -42,14 +45,14 @@ pub enum Address {
     Tcp(SocketAddr),
     /// By a Unix socket.
     Unix(PathBuf),
-    /// By the run's relay, which speaks TLS with it.
+    /// By the run's relay, which begins TLS with it.
     Relay(Meeting),
 }
 
 /// A connection whose handshake is done.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    socket: Socket,
     /// Since when the export is open.
     pub since: Instant,
     /// Size of the export in bytes.
@@ -66,13 +69,7 @@ pub struct Connection {
 
 impl AsFd for Connection {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl From<Connection> for OwnedFd {
-    fn from(connection: Connection) -> Self {
-        connection.socket
+        self.socket.fd().as_fd()
     }
 }
 
@@ -86,7 +83,12 @@ impl Connection {
         attempt: Attempt,
         look: Duration,
     ) -> Result<Self, ConnectError> {
-        Greeter::connect(address, attempt)?.open(export, claim, look)
+        let wish = match claim.1 {
+            Purpose::Lane => Wish::TakeOver,
+            // Somebody holds it who says nothing by it but that the run is over.
+            Purpose::Run { .. } => Wish::PassOn,
+        };
+        Greeter::connect_for(wish, address, attempt)?.open(export, claim, look)
     }
 
     /// Has a listener keep a copy of it.
@@ -96,14 +98,24 @@ impl Connection {
     pub fn be_kept_by(&mut self, listener: &Listener) -> Result<(), ConnectError> {
         let not_kept =
             |()| ConnectError::Unreachable("the run's supervisor does not take it over".to_owned());
-        self.kept = Some(KeptConnection::new(listener, self.socket.as_fd()).map_err(not_kept)?);
+        self.kept = Some(KeptConnection::new(listener, self.as_fd()).map_err(not_kept)?);
         Ok(())
     }
 
     /// Closes it, which has answered all that it was asked. The server is told, for somebody else may keep it
     /// open for a moment longer.
-    pub fn take_leave(self) {
-        say_goodbye(&self.socket);
+    pub fn take_leave(mut self) {
+        self.socket.end(&goodbye());
+    }
+
+    /// The socket of one that was opened for the run itself, on which no TLS is spoken but the relay's.
+    pub fn into_fd(self) -> OwnedFd {
+        self.socket.into_fd()
+    }
+
+    /// Has been used for as long as it may be: another is to be opened for what comes next.
+    pub fn is_worn_out(&self) -> bool {
+        self.socket.is_worn_out()
     }
 
     /// Writes may be on their way by it still: whoever has a copy is to keep that.
@@ -115,33 +127,35 @@ impl Connection {
 
     /// From now on closing it throws away what is on its way to the server.
     pub fn reset_when_closed(&self) {
-        let _ = set_socket_linger(&self.socket, Some(Duration::ZERO));
+        ending::reset_when_closed(self.socket.fd());
     }
 
     /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is
     /// over.
     pub fn wait(&self, and_writable: bool, timeout: Duration) -> Result<bool, Errno> {
         let events = if and_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        wait_for(&self.socket, events, timeout)
+        self.socket.wait(events, timeout)
     }
 
     /// Sends what the socket takes now.
-    pub fn send(&self, slices: &[IoSlice<'_>]) -> Result<Progress, Errno> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        progress(sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), flags))
+    pub fn send(&mut self, slices: &[IoSlice<'_>]) -> Result<Progress, SocketError> {
+        self.socket.send(slices)
     }
 
     /// Receives what is there now, or, where `patiently`, waits for it as long as the server may take for an
     /// answer. 0 bytes at the end of the stream.
-    pub fn receive(&self, buffer: &mut [u8], patiently: bool) -> Result<Progress, Errno> {
-        let flags = if patiently { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        progress(recv(&self.socket, buffer, flags).map(|(bytes, _)| bytes))
+    pub fn receive(&mut self, buffer: &mut [u8], patiently: bool) -> Result<Progress, SocketError> {
+        self.socket.receive(buffer, patiently)
     }
 }
 
 /// Tells the server that nothing more comes. Who does not listen any more holds nothing any more, or notices
 /// that the connection is gone.
 pub(super) fn say_goodbye(socket: &OwnedFd) {
+    let _ = send(socket, &goodbye(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+fn goodbye() -> [u8; REQUEST_BYTES] {
     let request = Request {
         flags: RequestFlags::empty(),
         command: Command::Disconnect,
@@ -149,13 +163,13 @@ pub(super) fn say_goodbye(socket: &OwnedFd) {
         offset: 0,
         length: 0,
     };
-    let _ = send(socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    request.encode()
 }
 
 #[cfg(test)]
 impl Connection {
     /// One over a socket with nobody at its other end.
-    pub(super) fn over(socket: OwnedFd) -> Self {
+    pub(super) fn over(socket: Socket) -> Self {
         let blocks = BlockSizes { minimum_bytes: 1, preferred_bytes: 1, maximum_bytes: 1 };
         let flags = ExportFlags::empty();
         Self { socket, since: Instant::now(), size_bytes: 0, flags, blocks, is_private: true, kept: None }
@@ -165,18 +179,28 @@ impl Connection {
 /// A connection whose handshake is under way.
 pub(super) struct Greeter {
     wire: Wire,
+    /// The relay is to hand its connection over.
+    takes_over: bool,
 }
 
 impl Greeter {
     pub(super) fn connect(address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
+        Self::connect_for(Wish::PassOn, address, attempt)
+    }
+
+    fn connect_for(wish: Wish, address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
+        let mut takes_over = false;
         let wire = match address {
             Address::Tcp(address) => Wire::by_tcp(address, attempt)?,
             Address::Unix(path) => {
                 Wire::by_unix(&unix_address(SocketAddrUnix::new(path.as_path()))?, attempt)?
             }
-            Address::Relay(meeting) => meeting.knock(attempt)?,
+            Address::Relay(meeting) => {
+                takes_over = wish == Wish::TakeOver;
+                meeting.knock(wish, attempt)?
+            }
         };
-        Ok(Self { wire })
+        Ok(Self { wire, takes_over })
     }
 
     /// The connection as it is now: nothing of it has been received that was not asked for.
@@ -186,7 +210,7 @@ impl Greeter {
 
     /// Sends an option and hands its replies to `each`, up to the last: `Ok` for ACK, or the error.
     pub(super) fn ask(
-        &self,
+        &mut self,
         option: &ClientOption<'_>,
         mut each: impl FnMut(&OptionReply<'_>),
     ) -> Result<Result<(), Refusal>, ConnectError> {
@@ -215,11 +239,11 @@ impl Greeter {
     }
 
     /// The client's flags: what the server offers, for nothing of it hurts.
-    pub(super) fn send_flags(&self, offered: HandshakeFlags) -> Result<(), ConnectError> {
+    pub(super) fn send_flags(&mut self, offered: HandshakeFlags) -> Result<(), ConnectError> {
         self.wire.send(&offered.bits().to_be_bytes())
     }
 
-    pub(super) fn greeting(&self) -> Result<HandshakeFlags, ConnectError> {
+    pub(super) fn greeting(&mut self) -> Result<HandshakeFlags, ConnectError> {
         let bytes = self.wire.array::<GREETING_BYTES>().map_err(|error| match error {
             ConnectError::Silent(time) => ConnectError::Mute(time),
             other => other,
@@ -228,7 +252,7 @@ impl Greeter {
     }
 
     fn open(
-        self,
+        mut self,
         export: &str,
         claim: (&RunKey, Purpose),
         look: Duration,
@@ -238,6 +262,9 @@ impl Greeter {
             return Err(ConnectError::Refused("the server speaks only an NBD of before 2012".to_owned()));
         }
         self.send_flags(offered)?;
+        if self.takes_over {
+            self.wire = meeting::take_over(self.wire)?;
+        }
         let structured = self.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
         let is_private = structured && self.claim(export, claim)?;
         let mut size_and_flags = None;
@@ -269,15 +296,15 @@ impl Greeter {
         };
         // From now on only calls that say so do not block: one that waits is cheaper than two.
         let socket = self.wire.into_socket();
-        ioctl_fionbio(&socket, false)
-            .and_then(|()| set_socket_timeout(&socket, Timeout::Recv, Some(look)))
+        ioctl_fionbio(socket.fd(), false)
+            .and_then(|()| set_socket_timeout(socket.fd(), Timeout::Recv, Some(look)))
             .map_err(|errno| ConnectError::Unreachable(errno.to_string()))?;
         Ok(Connection { socket, since: Instant::now(), size_bytes, flags, blocks, is_private, kept: None })
     }
 
     /// The old way, for servers without GO.
     fn open_by_name(
-        &self,
+        &mut self,
         export: &str,
         offered: HandshakeFlags,
     ) -> Result<(u64, ExportFlags), ConnectError> {
@@ -292,7 +319,7 @@ impl Greeter {
     }
 
     /// Shows a Spillway donor that the connection is the run's; `false` where the server is none.
-    fn claim(&self, export: &str, (key, purpose): (&RunKey, Purpose)) -> Result<bool, ConnectError> {
+    fn claim(&mut self, export: &str, (key, purpose): (&RunKey, Purpose)) -> Result<bool, ConnectError> {
         let contexts = self.contexts(export, PrivateQuery::Challenge)?;
         match contexts.iter().find_map(|context| parse_challenge(context)) {
             Some(nonce) => {
@@ -304,7 +331,7 @@ impl Greeter {
     }
 
     /// Whether the server is a Spillway donor and does what the query asks for.
-    fn ask_private(&self, export: &str, query: PrivateQuery) -> Result<bool, ConnectError> {
+    fn ask_private(&mut self, export: &str, query: PrivateQuery) -> Result<bool, ConnectError> {
         let contexts = self.contexts(export, query)?;
         let has = |wanted: &str| contexts.iter().any(|context| context == wanted);
         if has(LOST) {
@@ -324,7 +351,7 @@ impl Greeter {
 
     /// The metadata contexts that the server gives for a query of ours; none where it refuses the option as a
     /// whole.
-    fn contexts(&self, export: &str, query: PrivateQuery) -> Result<Vec<String>, ConnectError> {
+    fn contexts(&mut self, export: &str, query: PrivateQuery) -> Result<Vec<String>, ConnectError> {
         let text = query.text();
         let mut contexts = Vec::new();
         let option = ClientOption::SetMetaContext(MetaQuery { name: export, queries: vec![&text] });
@@ -349,7 +376,7 @@ pub fn ask_donor(
     query: PrivateQuery,
     timeout: Duration,
 ) -> Result<Vec<String>, ConnectError> {
-    let greeter = Greeter::connect(address, Attempt::of(timeout))?;
+    let mut greeter = Greeter::connect(address, Attempt::of(timeout))?;
     let offered = greeter.greeting()?;
     greeter.send_flags(offered)?;
     let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
@@ -362,7 +389,7 @@ pub fn ask_donor(
 
 /// Tells the donor at `address` to drop a named export with all it holds.
 pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result<(), ConnectError> {
-    let greeter = Greeter::connect(address, Attempt::of(timeout))?;
+    let mut greeter = Greeter::connect(address, Attempt::of(timeout))?;
     let offered = greeter.greeting()?;
     greeter.send_flags(offered)?;
     let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();

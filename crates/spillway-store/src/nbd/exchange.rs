@@ -13,6 +13,7 @@ use spillway_nbd::transmission::{
 use spillway_nbd::{WireError, errno};
 
 use super::connection::{Connection, Progress};
+use super::progress::SocketError;
 use crate::{ReadRequest, WriteRequest};
 
 /// Received bytes that a lane holds at most.
@@ -152,7 +153,13 @@ pub enum Silence {
 
 impl From<Errno> for Interruption {
     fn from(errno: Errno) -> Self {
-        Self::Lost(format!("connection lost: {errno}"))
+        Self::from(SocketError::from(errno))
+    }
+}
+
+impl From<SocketError> for Interruption {
+    fn from(error: SocketError) -> Self {
+        Self::Lost(format!("connection lost: {error}"))
     }
 }
 
@@ -168,7 +175,7 @@ fn broken(what: &str) -> Interruption {
 
 /// One attempt at answering the runs of a batch that have no answer yet.
 pub struct Exchange<'a, 'p, 'b> {
-    connection: &'a Connection,
+    connection: &'a mut Connection,
     pages: &'a mut Pages<'p, 'b>,
     order: &'a [usize],
     runs: &'a mut [Run],
@@ -206,7 +213,7 @@ struct Data {
 impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
     /// Prepares to send all runs that have no answer.
     pub fn new(
-        connection: &'a Connection,
+        connection: &'a mut Connection,
         pages: &'a mut Pages<'p, 'b>,
         order: &'a [usize],
         runs: &'a mut [Run],
@@ -244,7 +251,7 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
 
     /// Sends what the socket takes, for [`Self::resume`] to go on with.
     pub fn post(mut self) -> Result<Sent, Interruption> {
-        self.send()?;
+        while self.send()? {}
         Ok(self.sent)
     }
 

@@ -85,7 +85,7 @@ impl NbdLane {
         let mut pause = pool.first_pause();
         loop {
             let open = open_runs(runs);
-            let (connection, sent) = match start.take() {
+            let (mut connection, sent) = match start.take() {
                 Some((connection, sent)) => (connection.resumed(), sent),
                 None => {
                     let taken = Pool::take(pool, &effort);
@@ -96,7 +96,7 @@ impl NbdLane {
                 }
             };
             let epoch = sent.as_ref().map_or_else(|| pool.next_epoch(), |sent| sent.epoch);
-            let exchange = Exchange::new(&connection, pages, order, runs, epoch, input);
+            let exchange = Exchange::new(&mut connection, pages, order, runs, epoch, input);
             let exchange = match sent {
                 Some(sent) => exchange.resume(sent),
                 None => exchange,
@@ -199,10 +199,10 @@ impl NbdLane {
         if self.pool.given_up().is_some() {
             return None;
         }
-        let connection = Pool::take_idle(&self.pool)?;
+        let mut connection = Pool::take_idle(&self.pool)?;
         let (order, mut runs) = plan(&pages, self.max_run_pages(), self.pool.limit_slots());
         let epoch = self.pool.next_epoch();
-        let exchange = Exchange::new(&connection, &mut pages, &order, &mut runs, epoch, &mut self.input);
+        let exchange = Exchange::new(&mut connection, &mut pages, &order, &mut runs, epoch, &mut self.input);
         // Where that fails, who reads or writes takes another connection.
         let sent = exchange.post();
         self.is_partly_sent |= sent.is_err();

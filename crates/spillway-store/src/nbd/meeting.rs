@@ -3,22 +3,33 @@
 //!
 //! | lane | relay |
 //! |---|---|
-//! | its secret | |
+//! | its secret, and a [`Wish`] | |
 //! | | the relay's secret, at once |
 //! | | [`CONNECTED`], when the server has taken the TCP connection |
 //! | | [`READY`] and the server's NBD greeting, when it has answered by TLS; or [`FAILED`] and why |
-//! | NBD's client flags, which end here; then NBD goes on | the same, to and from the server |
+//! | NBD's client flags, which end here | |
+//! | NBD goes on | [`Wish::PassOn`]: the same, to and from the server |
+//! | NBD goes on by the server's connection | [`Wish::TakeOver`]: the session's keys, and this connection |
 //!
 //! The processes of a run may be different users', so it is not the user that counts. What one side is shown
 //! is of no use without the other's: who takes the name once the relay is gone can show nothing.
 
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::SocketAddrUnix;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, recvmsg, sendmsg,
+};
 use spillway_nbd::private::{SECRET_BYTES, relay_secrets};
+use spillway_tls::records::{KEYS_BYTES, Keys};
 
 use super::reaching::{Attempt, ConnectError, Wire, unix_address};
+use super::socket::Socket;
+use super::tls_socket::TlsSocket;
 
 /// The relay has a TCP connection to the server.
 pub const CONNECTED: u8 = 1;
@@ -29,6 +40,28 @@ pub const FAILED: u8 = 3;
 
 /// Longest text in a failure, in bytes.
 const MAX_TEXT_BYTES: usize = 1000;
+
+/// What a lane wants of the relay once that has reached the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To pass on what either side says.
+    PassOn,
+    /// To leave the connection to the lane.
+    TakeOver,
+}
+
+impl Wish {
+    fn encode(self) -> u8 {
+        match self {
+            Self::PassOn => 0,
+            Self::TakeOver => 1,
+        }
+    }
+
+    fn decode(byte: u8) -> Option<Self> {
+        [Self::PassOn, Self::TakeOver].into_iter().find(|wish| wish.encode() == byte)
+    }
+}
 
 /// Where a run's processes find the relay to one server, and how they know it.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,15 +91,18 @@ impl Meeting {
     }
 
     /// Has the relay connect to the server. The server's greeting comes next.
-    pub fn knock(&self, attempt: Attempt) -> Result<Wire, ConnectError> {
-        let wire = Wire::by_unix(&unix_address(self.address())?, attempt).map_err(|error| match error {
-            // Not the server: whether that is there, nobody knows.
-            ConnectError::Unreachable(_) | ConnectError::NobodyListens => {
-                ConnectError::Unreachable(format!("the run's relay for TLS is gone: {error}"))
-            }
-            other => other,
-        })?;
-        wire.send(&self.lanes)?;
+    pub fn knock(&self, wish: Wish, attempt: Attempt) -> Result<Wire, ConnectError> {
+        let mut wire =
+            Wire::by_unix(&unix_address(self.address())?, attempt).map_err(|error| match error {
+                // Not the server: whether that is there, nobody knows.
+                ConnectError::Unreachable(_) | ConnectError::NobodyListens => {
+                    ConnectError::Unreachable(format!("the run's relay for TLS is gone: {error}"))
+                }
+                other => other,
+            })?;
+        let mut knock = self.lanes.to_vec();
+        knock.push(wish.encode());
+        wire.send(&knock)?;
         if wire.array::<SECRET_BYTES>()? != self.relays {
             return Err(ConnectError::Refused("what answers in the relay's place is not of this run".into()));
         }
@@ -77,22 +113,61 @@ impl Meeting {
         };
         match stage {
             READY => Ok(wire),
-            FAILED => Err(receive_failure(&wire)?),
+            FAILED => Err(receive_failure(&mut wire)?),
             _ => Err(ConnectError::Refused("the run's relay is another version's".into())),
         }
     }
 
-    /// The relay's side: hears a lane, and answers it. `false` where it is none of this run.
-    pub fn answer(&self, wire: &Wire) -> Result<bool, ConnectError> {
+    /// The relay's side: hears a lane, and answers it; what it wishes. `None` where it is none of this run.
+    pub fn answer(&self, wire: &mut Wire) -> Result<Option<Wish>, ConnectError> {
         let shown = wire.array::<SECRET_BYTES>()?;
         // As long for every wrong answer, though nobody could ask often enough to make use of it.
         let differences = shown.iter().zip(&self.lanes).fold(0, |all, (a, b)| all | (a ^ b));
         if differences != 0 {
-            return Ok(false);
+            return Ok(None);
         }
+        let [wish] = wire.array::<1>()?;
         wire.send(&self.relays)?;
-        Ok(true)
+        Ok(Wish::decode(wish))
     }
+}
+
+/// The relay's side: leaves a connection to the server to the lane.
+pub fn hand_over(lane: impl AsFd, keys: &Keys, server: &OwnedFd) -> Result<(), ConnectError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [server.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    // Nothing has been sent before of which the lane has not heard yet: there is room.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(lane, &[IoSlice::new(keys.encode())], &mut control, flags).map_err(not_handed_over)?;
+    Ok(())
+}
+
+fn not_handed_over(reason: impl fmt::Display) -> ConnectError {
+    ConnectError::Unreachable(format!("the run's relay for TLS does not hand its connection over: {reason}"))
+}
+
+/// The lane's side: goes on by the connection that the relay has made.
+pub fn take_over(mut wire: Wire) -> Result<Wire, ConnectError> {
+    wire.await_more()?;
+    wire.go_on_by(|relay| {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut keys = [0; KEYS_BYTES];
+        let slices = &mut [IoSliceMut::new(&mut keys)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(relay.fd(), slices, &mut control, flags).map_err(not_handed_over)?;
+        let server = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let server = server.ok_or_else(|| not_handed_over("the kernel has not let it through"))?;
+        // It was sent at once, and is small: it has come at once.
+        let ways = if received.bytes == KEYS_BYTES { Keys::decode(&keys) } else { None };
+        let ways = ways.ok_or_else(|| not_handed_over("it is another version's"))?;
+        Ok(Socket::Tls(Box::new(TlsSocket::new(server, relay.into_fd(), ways))))
+    })
 }
 
 /// A failure as it is sent: its kind, and its text where the kind does not say everything.
@@ -115,7 +190,7 @@ pub fn encode_failure(error: &ConnectError) -> Vec<u8> {
     bytes
 }
 
-fn receive_failure(wire: &Wire) -> Result<ConnectError, ConnectError> {
+fn receive_failure(wire: &mut Wire) -> Result<ConnectError, ConnectError> {
     let [kind, high, low] = wire.array::<3>()?;
     let mut text = vec![0; usize::from(u16::from_be_bytes([high, low])).min(MAX_TEXT_BYTES)];
     wire.receive(&mut text)?;
@@ -148,6 +223,14 @@ mod tests {
             assert!(stranger.relays != meeting.relays && meeting.lanes != meeting.relays);
         }
         assert_eq!(format!("{meeting:?}"), "Meeting");
+    }
+
+    #[test]
+    fn wishes_arrive_as_they_were() {
+        for wish in [Wish::PassOn, Wish::TakeOver] {
+            assert_eq!(Wish::decode(wish.encode()), Some(wish));
+        }
+        assert_eq!(Wish::decode(2), None);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | [`progress`] | what a call on a socket comes to |
+//! | [`tls_socket`], [`socket`] | a socket with TLS on it, and either kind |
 //! | [`reaching`] | a socket until an attempt is over, and why there is no connection |
 //! | [`meeting`] | how a lane and the run's relay find and know each other |
 //! | [`connection`] | connecting and the client's handshake |
-//! | `relay` | the process that speaks TLS for a run's lanes |
+//! | `relay` | the process that begins TLS for a run's lanes |
 //! | [`exchange`] | a batch of requests and replies on one connection |
 //! | [`pool`] | the connections of a process, which its lanes borrow |
 //! | [`holdings`] | which there are, and what a refusal of a further one means |
@@ -22,9 +24,12 @@ mod holdings;
 mod lane;
 pub mod meeting;
 mod pool;
+mod progress;
 pub mod reaching;
 mod relay;
+mod socket;
 mod standing;
+mod tls_socket;
 
 pub use client::{drop_export, end, open, prepare};
 pub(crate) use client::{known_address, let_relays_start, need_relay, open_one_of_several, prepare_sized};

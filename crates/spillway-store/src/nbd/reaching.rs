@@ -1,20 +1,21 @@
 //! How a server is reached: a socket on which nothing blocks for longer than one attempt may take, and why
 //! there is no connection.
 
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
-    socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use spillway_nbd::WireError;
 use spillway_sys::socket::limit_retransmission_pause;
 use thiserror::Error;
+
+use super::progress::{Progress, wait_for};
+use super::socket::Socket;
 
 /// Longest pause before the kernel sends once more what got no acknowledgement: so a way that was cut for a
 /// while is found open soon.
@@ -108,40 +109,9 @@ impl From<WireError> for ConnectError {
     }
 }
 
-/// Whether a socket was ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// This many bytes were moved.
-    Bytes(usize),
-    /// Nothing was moved: it would block.
-    None,
-}
-
-/// What a call on a socket has done.
-pub fn progress(result: Result<usize, Errno>) -> Result<Progress, Errno> {
-    match result {
-        Ok(bytes) => Ok(Progress::Bytes(bytes)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Progress::None),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Waits until a socket is ready. `false` when `timeout` is over.
-pub fn wait_for(socket: &OwnedFd, events: PollFlags, timeout: Duration) -> Result<bool, Errno> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut [PollFd::new(socket, events)], Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(true),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// A socket that does not block, until one attempt is over.
 pub struct Wire {
-    socket: OwnedFd,
+    socket: Socket,
     begun: Instant,
     until: Instant,
 }
@@ -166,9 +136,9 @@ impl Wire {
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
         let wire = Self::by(family, attempt, |socket| connect(socket, address))?;
-        set_tcp_nodelay(&wire.socket, true).map_err(unreachable)?;
+        set_tcp_nodelay(wire.socket.fd(), true).map_err(unreachable)?;
         // Kernels before Linux 6.15 wait twice as long each time.
-        let _ = limit_retransmission_pause(&wire.socket, RETRANSMISSION_PAUSE);
+        let _ = limit_retransmission_pause(wire.socket.fd(), RETRANSMISSION_PAUSE);
         Ok(wire)
     }
 
@@ -197,16 +167,24 @@ impl Wire {
             // A Unix server whose queue of connections is full says so at once.
             Err(errno) => return Err(unreachable(errno)),
         }
-        Ok(Self { socket, begun, until: attempt.until })
+        Ok(Self { socket: Socket::Bare(socket), begun, until: attempt.until })
     }
 
     /// A socket that somebody else has connected, and that does not block.
     pub fn over(socket: OwnedFd, until: Instant) -> Self {
-        Self { socket, begun: Instant::now(), until }
+        Self { socket: Socket::Bare(socket), begun: Instant::now(), until }
+    }
+
+    /// The same attempt by another socket, which does not block, in place of its own.
+    pub(super) fn go_on_by(
+        self,
+        other: impl FnOnce(Socket) -> Result<Socket, ConnectError>,
+    ) -> Result<Self, ConnectError> {
+        Ok(Self { socket: other(self.socket)?, ..self })
     }
 
     /// The socket, which does not block.
-    pub fn into_socket(self) -> OwnedFd {
+    pub(super) fn into_socket(self) -> Socket {
         self.socket
     }
 
@@ -216,28 +194,33 @@ impl Wire {
     }
 
     fn await_ready(&self, events: PollFlags) -> Result<(), ConnectError> {
-        match wait_for(&self.socket, events, self.until.saturating_duration_since(Instant::now())) {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match self.socket.wait(events, left) {
             Ok(true) => Ok(()),
             Ok(false) => Err(ConnectError::Silent(self.begun.elapsed())),
             Err(errno) => Err(ConnectError::Unreachable(errno.to_string())),
         }
     }
 
+    /// Waits until something comes.
+    pub(super) fn await_more(&mut self) -> Result<(), ConnectError> {
+        self.await_ready(PollFlags::IN)
+    }
+
     /// Sends all of it.
-    pub fn send(&self, mut bytes: &[u8]) -> Result<(), ConnectError> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    pub fn send(&mut self, mut bytes: &[u8]) -> Result<(), ConnectError> {
         while !bytes.is_empty() {
-            match progress(send(&self.socket, bytes, flags)) {
+            match self.socket.send(&[IoSlice::new(bytes)]) {
                 Ok(Progress::Bytes(sent)) => bytes = &bytes[sent..],
                 Ok(Progress::None) => self.await_ready(PollFlags::OUT)?,
-                Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
+                Err(error) => return Err(ConnectError::Unreachable(format!("connection lost: {error}"))),
             }
         }
         Ok(())
     }
 
     /// Receives as much as the buffer holds.
-    pub fn receive(&self, bytes: &mut [u8]) -> Result<(), ConnectError> {
+    pub fn receive(&mut self, bytes: &mut [u8]) -> Result<(), ConnectError> {
         let mut filled = 0;
         while filled < bytes.len() {
             filled += self.receive_some(&mut bytes[filled..])?;
@@ -246,29 +229,28 @@ impl Wire {
     }
 
     /// Receives what comes next, at least a byte.
-    pub fn receive_some(&self, bytes: &mut [u8]) -> Result<usize, ConnectError> {
+    pub fn receive_some(&mut self, bytes: &mut [u8]) -> Result<usize, ConnectError> {
         loop {
-            let received = recv(&self.socket, &mut *bytes, RecvFlags::DONTWAIT);
-            match progress(received.map(|(bytes, _)| bytes)) {
+            match self.socket.receive(bytes, false) {
                 Ok(Progress::Bytes(0)) => return Err(ConnectError::TurnedAway),
                 Ok(Progress::Bytes(received)) => return Ok(received),
                 Ok(Progress::None) => self.await_ready(PollFlags::IN)?,
-                Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
+                Err(error) => return Err(ConnectError::Unreachable(format!("connection lost: {error}"))),
             }
         }
     }
 
     /// Receives as many bytes as the array has.
-    pub fn array<const N: usize>(&self) -> Result<[u8; N], ConnectError> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ConnectError> {
         let mut bytes = [0; N];
         self.receive(&mut bytes)?;
         Ok(bytes)
     }
 
     /// Receives a byte within this time, if the attempt lasts as long; `None` where it does not come.
-    pub fn byte_within(&self, time: Duration) -> Result<Option<u8>, ConnectError> {
+    pub fn byte_within(&mut self, time: Duration) -> Result<Option<u8>, ConnectError> {
         let left = self.until.saturating_duration_since(Instant::now()).min(time);
-        match wait_for(&self.socket, PollFlags::IN, left) {
+        match self.socket.wait(PollFlags::IN, left) {
             Ok(true) => Ok(Some(self.array::<1>()?[0])),
             Ok(false) => Ok(None),
             Err(errno) => Err(ConnectError::Unreachable(errno.to_string())),

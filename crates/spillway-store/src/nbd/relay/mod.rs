@@ -1,7 +1,10 @@
-//! TLS for a run's lanes. A lane lives inside the program: it may not allocate as TLS does, and neither key
-//! nor certificate has any business there. So a process beside the supervisor, the *relay*, speaks TLS for
-//! it: lanes connect to it by an abstract Unix socket ([`super::meeting`]), it connects to the server, and
-//! copies bytes.
+//! TLS for a run's lanes. A lane lives inside the program: it may not allocate as a handshake does, and
+//! neither the client's key nor its certificate has any business there. So a process beside the supervisor,
+//! the *relay*, begins TLS for it: lanes connect to it by an abstract Unix socket ([`super::meeting`]), it
+//! connects to the server, and leaves the connection to the lane, with the keys of this one session
+//! ([`super::tls_socket`]). A page then travels as without TLS, past no third process.
+//!
+//! For whoever only holds a connection or asks a question, it copies bytes instead.
 //!
 //! | file | holds |
 //! |---|---|
@@ -11,9 +14,10 @@
 //! | `pump` | copying between a lane and the server, until one of them leaves |
 //!
 //! The relay is a process, and not threads of the supervisor, because the supervisor may go on as a copy of
-//! itself, which has no threads; because what a server sends is then taken apart where there is no page and
-//! no key of the run; and because it outlives the supervisor for as long as a process of the run needs it. It
-//! ends when it has had no connection for a moment: the supervisor keeps one for as long as the run lasts.
+//! itself, which has no threads; because what a server says in a handshake is then taken apart where there is
+//! no page of the run; and because it outlives the supervisor for as long as a process of the run needs it.
+//! It ends when it has had no connection for a moment: the supervisor keeps one for as long as the run lasts,
+//! and so does each connection that was handed over.
 
 mod pump;
 mod serve;

@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use spillway_tls::Session;
 
 use super::upstream::Upstream;
-use crate::nbd::reaching::{Progress, progress};
+use crate::nbd::progress::{Progress, progress};
 
 /// Most that is taken at once from either side.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use spillway_nbd::handshake::{CLIENT_FLAGS_BYTES, encode_greeting};
 
 use super::pump::Pump;
 use super::target::Target;
 use super::upstream::Upstream;
-use crate::nbd::meeting::{CONNECTED, Meeting, READY, encode_failure};
+use crate::nbd::meeting::{CONNECTED, Meeting, READY, Wish, encode_failure, hand_over};
 use crate::nbd::reaching::{ConnectError, Wire};
 
 /// Most connections at once. A run has a few for each of its processes.
@@ -99,20 +100,22 @@ fn admit(shared: &Arc<Shared>, lane: OwnedFd) {
 
 /// All of one connection.
 fn converse(shared: &Shared, lane: OwnedFd) {
-    let wire = Wire::over(lane, Instant::now() + SHOWING);
-    {
+    let mut wire = Wire::over(lane, Instant::now() + SHOWING);
+    let wish = {
         let Some(_stranger) = Counted::below(&shared.strangers, MAX_STRANGERS) else { return };
-        if !shared.meeting.answer(&wire).unwrap_or(false) {
-            return;
-        }
-    }
-    let wire = Wire::over(wire.into_socket(), Instant::now() + REACHING);
+        let Ok(Some(wish)) = shared.meeting.answer(&mut wire) else { return };
+        wish
+    };
+    let mut wire = Wire::over(wire.into_socket().into_fd(), Instant::now() + REACHING);
     let reached = Upstream::reach(&shared.target, Instant::now() + REACHING, || {
         // A lane that has left is noticed when it is told more.
         let _ = wire.send(&[CONNECTED]);
     });
-    match reached.and_then(|upstream| begin(&wire, upstream)) {
-        Ok(upstream) => Pump::new(wire.into_socket(), upstream).run(),
+    match reached.and_then(|upstream| begin(&mut wire, upstream)) {
+        Ok(upstream) => match wish {
+            Wish::PassOn => Pump::new(wire.into_socket().into_fd(), upstream).run(),
+            Wish::TakeOver => leave(&wire.into_socket().into_fd(), upstream),
+        },
         Err(error) => {
             let _ = wire.send(&encode_failure(&error));
         }
@@ -120,10 +123,21 @@ fn converse(shared: &Shared, lane: OwnedFd) {
 }
 
 /// Hands the server's greeting on. The lane's flags end here: the server has had ours, which are the same.
-fn begin(wire: &Wire, upstream: Upstream) -> Result<Upstream, ConnectError> {
+fn begin(wire: &mut Wire, upstream: Upstream) -> Result<Upstream, ConnectError> {
     let mut bytes = vec![READY];
     bytes.extend_from_slice(&encode_greeting(upstream.greeting));
     wire.send(&bytes)?;
     wire.array::<CLIENT_FLAGS_BYTES>()?;
     Ok(upstream)
+}
+
+/// Leaves the connection to the lane, and stays until that has no connection to us any more.
+fn leave(lane: &OwnedFd, Upstream { socket, session, .. }: Upstream) {
+    let keys = session.into_keys().ok();
+    let is_left = keys.is_some_and(|keys| hand_over(lane, &keys, &socket).is_ok());
+    drop(socket);
+    if is_left {
+        // What is not asked for is told of all the same: that the other side has hung up.
+        while poll(&mut [PollFd::new(lane, PollFlags::empty())], None) == Err(Errno::INTR) {}
+    }
 }

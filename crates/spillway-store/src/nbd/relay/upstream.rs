@@ -59,6 +59,7 @@ impl Upstream {
     }
 
     fn upgrade(target: &Target, greeter: Greeter, address: SocketAddr) -> Result<Self, ConnectError> {
+        let mut greeter = greeter;
         let greeting = greeter.greeting()?;
         let no_tls = |text: &str| {
             ConnectError::Refused(format!(
@@ -79,7 +80,7 @@ impl Upstream {
         starting.shake_hands()?;
         starting.ask()?;
         let Starting { wire, session } = starting;
-        Ok(Self { socket: wire.into_socket(), session, greeting })
+        Ok(Self { socket: wire.into_socket().into_fd(), session, greeting })
     }
 }
 
