@@ -79,7 +79,7 @@ impl<K: Kernel> Worker<K> {
     fn sleep_and_watch(&self, word: &AtomicU32) {
         let until_ns = K::now_ns() + SUPERVISION_NS;
         while word.load(Ordering::Acquire) == 1 && K::now_ns() < until_ns {
-            let pause = self.at.handlers.watch().map_or(IDLE, |ns| Duration::from_nanos(ns.into()));
+            let pause = self.at.handlers.watch().map_or(IDLE, Duration::from_nanos);
             K::futex_wait(word, 1, pause);
         }
     }

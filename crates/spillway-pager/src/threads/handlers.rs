@@ -53,8 +53,9 @@ fn run(handler: Handler) -> ! {
                     handlers.note(fault.thread_id);
                     worker.answer(fault);
                     process.busy_handlers().fetch_sub(1, Ordering::Relaxed);
-                    if may_lead {
-                        handlers.steer(&mut lead, cpu);
+                    if may_lead && handlers.steer(&mut lead, cpu) {
+                        // It looks after the leader.
+                        worker.at.wake_evictor();
                     }
                 }
             }
