@@ -135,9 +135,11 @@ fn processes_share_the_connections_that_there_are() {
     let mut command = scene.run("16M", &[&uri], c_program("fault_hold"));
     let mut hold = Hold::start_by(command.args(["24", PROCESSES]));
     hold.goes_on(8);
+    let is_named = |line: &&str| line.contains("takes no further connection") && line.contains("two more");
+    // It takes some refusals, however fast they come.
+    until(PATIENCE, "the limit to be named", || hold.running.complaint().lines().find(is_named).map(|_| ()));
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("is gone"), "{complaint}");
-    let is_named = |line: &&str| line.contains("takes no further connection") && line.contains("two more");
     assert_eq!(complaint.lines().filter(is_named).count(), 1, "{complaint}");
     assert!(server.peak_connections() <= 5);
 }
