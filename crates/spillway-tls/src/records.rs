@@ -28,6 +28,9 @@ pub const WORN_OUT_AFTER: u64 = 1 << 22;
 /// No key is used for more.
 const MOST_RECORDS: u64 = 1 << 24;
 
+/// Records without contents that may follow each other: who sends nothing else keeps us busy for ever.
+const MOST_EMPTY: u32 = 32;
+
 const TAG_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 const MAX_KEY_BYTES: usize = 32;
@@ -60,6 +63,9 @@ pub enum RecordError {
     /// The other side wants what is possible in a session only, such as new keys.
     #[error("TLS: the other side goes on with a handshake (message {0})")]
     Handshake(u8),
+    /// Nothing but empty records comes.
+    #[error("TLS: the other side sends records with nothing in them")]
+    Empty,
     /// The key has been used for as long as it may be.
     #[error("TLS: the session's keys are worn out")]
     WornOut,
@@ -137,7 +143,8 @@ impl Keys {
     #[must_use]
     pub fn decode(bytes: &[u8; KEYS_BYTES]) -> Option<(Sealer, Opener)> {
         let (sealing, opening) = bytes.split_first_chunk::<WAY_BYTES>()?;
-        Some((Sealer(Way::decode(sealing)?), Opener(Way::decode(opening.first_chunk()?)?)))
+        let way = Way::decode(opening.first_chunk()?)?;
+        Some((Sealer(Way::decode(sealing)?), Opener { way, empty_in_a_row: 0 }))
     }
 }
 
@@ -236,7 +243,10 @@ pub enum Content {
 }
 
 /// Opens what comes in.
-pub struct Opener(Way);
+pub struct Opener {
+    way: Way,
+    empty_in_a_row: u32,
+}
 
 impl fmt::Debug for Opener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -258,8 +268,8 @@ impl Opener {
             return Err(RecordError::NoRecord);
         }
         let Some(sealed) = rest.get_mut(..following_bytes) else { return Ok(None) };
-        let nonce = self.0.take_nonce()?;
-        let inner = self.0.key.open_in_place(nonce, Aad::from(*head), sealed);
+        let nonce = self.way.take_nonce()?;
+        let inner = self.way.key.open_in_place(nonce, Aad::from(*head), sealed);
         let inner: &[u8] = inner.map_err(|_| RecordError::Damaged)?;
         let record_bytes = HEAD_BYTES + following_bytes;
         // Behind the contents come their type, which is never 0, and zeros as many as the sender likes.
@@ -267,6 +277,13 @@ impl Opener {
         let (content, kind) = inner.split_at_checked(last).ok_or(RecordError::NoRecord)?;
         if content.len() > MAX_CONTENT_BYTES {
             return Err(RecordError::NoRecord);
+        }
+        self.empty_in_a_row = match kind.first() {
+            Some(&APPLICATION_DATA) if last > 0 => 0,
+            _ => self.empty_in_a_row + 1,
+        };
+        if self.empty_in_a_row > MOST_EMPTY {
+            return Err(RecordError::Empty);
         }
         let content = match (kind.first(), content) {
             (Some(&APPLICATION_DATA), _) => Content::Data(HEAD_BYTES..HEAD_BYTES + last),
@@ -281,7 +298,7 @@ impl Opener {
     /// Whether a new connection is to be made.
     #[must_use]
     pub fn is_worn_out(&self) -> bool {
-        self.0.next_record >= WORN_OUT_AFTER
+        self.way.next_record >= WORN_OUT_AFTER
     }
 }
 
@@ -346,6 +363,30 @@ mod tests {
         let padded = [&b"page"[..], &[APPLICATION_DATA], &[0; 40]].concat();
         assert_eq!(opened(0, &padded), Ok(Content::Data(HEAD_BYTES..HEAD_BYTES + 4)));
         assert_eq!(opened(0, &[0; 40]), Err(RecordError::NoRecord), "there is no type");
+    }
+
+    #[test]
+    fn who_sends_nothing_does_not_keep_us_busy_for_ever() {
+        let (mut sealer, mut opener) = way();
+        let mut send = |kind: u8, contents: &[u8]| {
+            let mut record = vec![0; HEAD_BYTES + contents.len() + TAIL_BYTES];
+            record[HEAD_BYTES..HEAD_BYTES + contents.len()].copy_from_slice(contents);
+            sealer.seal_as(kind, &mut record, contents.len()).unwrap();
+            opener.open(&mut record).map(|opened| opened.unwrap().content)
+        };
+        let ticket = [NEW_SESSION_TICKET, 0, 0, 0];
+        for _ in 0..3 {
+            for _ in 0..MOST_EMPTY / 2 {
+                assert_eq!(send(APPLICATION_DATA, &[]), Ok(Content::Data(HEAD_BYTES..HEAD_BYTES)));
+                assert_eq!(send(HANDSHAKE, &ticket), Ok(Content::Nothing));
+            }
+            assert_eq!(send(APPLICATION_DATA, &[0]), Ok(Content::Data(HEAD_BYTES..HEAD_BYTES + 1)));
+        }
+        for _ in 0..MOST_EMPTY {
+            assert!(send(APPLICATION_DATA, &[]).is_ok());
+        }
+        assert_eq!(send(APPLICATION_DATA, &[]), Err(RecordError::Empty));
+        assert_eq!(send(HANDSHAKE, &ticket), Err(RecordError::Empty));
     }
 
     #[test]

@@ -13,8 +13,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// Signals that tell a program to end.
 pub const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
-/// What holds for so many looks in a row, half a second and a little more, has lasted.
+/// What holds for so many looks in a row, half a second and a little more, has lasted: where a store is known
+/// to be silent.
 const LOOKS: u32 = 8;
+/// Elsewhere it takes five seconds: a page may be slow, on a busy machine or where a donor has just died, and
+/// who waits for it may want to end well.
+const LOOKS_AT_SLOW: u32 = 64;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(80);
 /// Who goes on for so long after it was told to end has decided to.
 const WATCHED: Duration = Duration::from_secs(60);
@@ -99,15 +103,17 @@ fn looks_so_far(before: &[(Look, u32)], now: &Look) -> u32 {
     before.iter().find(|(look, _)| goes_on(look)).map_or(0, |(_, looks)| *looks)
 }
 
-/// Ends the process by force within a second of its beginning to hang in Spillway, if that comes after
-/// `signal`. `is_busy` says whether its pager is at work. `tell` comes before the end: whoever waits for the
-/// process may be gone as soon as it is. Returns when the process has ended, or goes on for a minute. While
-/// `takes_turns` a store is slow and answers: who waits for it does not hang.
+/// Ends the process by force within a second of its beginning to hang in Spillway where a store `is_silent`,
+/// and within six elsewhere, if that comes after `signal`. `is_busy` says whether its pager is at work.
+/// `tell` comes before the end: whoever waits for the process may be gone as soon as it is. Returns when the
+/// process has ended, or goes on for a minute. While `takes_turns` a store is slow and answers: who waits for
+/// it does not hang.
 pub fn see_to(
     process: Pid,
     signal: Signal,
     is_busy: impl Fn() -> bool,
     takes_turns: impl Fn() -> bool,
+    is_silent: impl Fn() -> bool,
     tell: impl FnOnce(),
 ) {
     // Whoever has the number later is not meant.
@@ -117,7 +123,8 @@ pub fn see_to(
     while told.elapsed() < WATCHED && !has_ended(&descriptor) {
         let now = if takes_turns() { Vec::new() } else { hanging(process, signal, is_busy()) };
         hung = now.into_iter().map(|look| (look.clone(), 1 + looks_so_far(&hung, &look))).collect();
-        if hung.iter().any(|(_, looks)| *looks >= LOOKS) {
+        let enough = if is_silent() { LOOKS } else { LOOKS_AT_SLOW };
+        if hung.iter().any(|(_, looks)| *looks >= enough) {
             tell();
             let _ = pidfd_send_signal(&descriptor, Signal::KILL);
             return;
@@ -134,6 +141,13 @@ fn has_ended(process: &OwnedFd) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::io::Read;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
+
+    use rustix::process::kill_process;
+
     use super::*;
 
     fn look(state: &str, progress: u64, syscall: &str, [pending, blocked]: [u64; 2]) -> Look {
@@ -171,6 +185,24 @@ mod tests {
             "a long write to a file"
         );
         assert!(!look("D", 1, "74 0x1", [TERM, 0]).may_hang(Signal::TERM, true, true), "fsync");
+    }
+
+    #[test]
+    fn where_no_store_is_silent_a_page_may_take_its_time() {
+        // All signals are blocked, also libc's own, as a hook of the pager's has them; rt_sigprocmask(2).
+        let code = "my $all = pack('Q', ~0); syscall(14, 0, $all, 0, 8); $| = 1; print 'on'; sleep 600";
+        let mut child =
+            Command::new("perl").args(["-e", code]).stdout(Stdio::piped()).spawn().expect("perl is there");
+        child.stdout.take().unwrap().read_exact(&mut [0; 2]).unwrap();
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::TERM).unwrap();
+        // For three times as long as it takes where one is.
+        let (looks, told) = (Cell::new(0), Cell::new(0));
+        let is_silent = || looks.replace(looks.get() + 1) >= 3 * LOOKS;
+        see_to(pid, Signal::TERM, || true, || false, is_silent, || told.set(looks.get()));
+        assert_eq!(told.get(), 3 * LOOKS + 1);
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
     }
 
     #[test]

@@ -448,12 +448,12 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                 if ENDING.contains(&signal) {
                     let busy = busy.clone();
                     std::thread::spawn(move || {
-                        let takes_turns = || busy.takes_turns();
                         ending::see_to(
                             pid,
                             signal,
                             || busy.is_busy(),
-                            takes_turns,
+                            || busy.takes_turns(),
+                            || busy.waits_for_silent(),
                             || told::program_hangs(HUNG),
                         );
                     });

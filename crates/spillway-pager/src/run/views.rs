@@ -31,6 +31,12 @@ impl BusyPagers {
         self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
     }
 
+    /// Some store does not answer, and the user was told that it is waited for.
+    #[must_use]
+    pub fn waits_for_silent(&self) -> bool {
+        self.0.all_store_notes().any(|notes| notes.silent.load(Ordering::Relaxed) != 0)
+    }
+
     /// Some store takes too few connections, and the run's processes take turns with those that there are.
     #[must_use]
     pub fn takes_turns(&self) -> bool {
