@@ -53,7 +53,7 @@ figures: setup
 	cargo build --locked --release --workspace
 	scripts/figures "$(CARGO_TARGET_DIR)/release/spillway" $(FIGURES)
 
-# Everything that must hold before a change is merged. The aim is 15 minutes on 2 cores; it takes 18 where all is built.
+# Everything that must hold before a change is merged. The aim is 15 minutes on 2 cores; it takes 13 to 16 where all is built.
 test: setup test-tools
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory build
