@@ -24,6 +24,7 @@ pub mod shm;
 pub mod spec;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod with_descriptor;
 
 pub use error::StoreError;
 pub use notice::{Notice, NoticeKind, Tell};

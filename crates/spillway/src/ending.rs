@@ -187,8 +187,9 @@ mod tests {
         assert!(!look("D", 1, "74 0x1", [TERM, 0]).may_hang(Signal::TERM, true, true), "fsync");
     }
 
-    #[test]
-    fn where_no_store_is_silent_a_page_may_take_its_time() {
+    /// How often a program that hangs is looked at until it is killed, where a store becomes silent after so
+    /// many looks.
+    fn looks_before_its_end(until_silent: u32) -> u32 {
         // All signals are blocked, also libc's own, as a hook of the pager's has them; rt_sigprocmask(2).
         let code = "my $all = pack('Q', ~0); syscall(14, 0, $all, 0, 8); $| = 1; print 'on'; sleep 600";
         let mut child =
@@ -196,13 +197,23 @@ mod tests {
         child.stdout.take().unwrap().read_exact(&mut [0; 2]).unwrap();
         let pid = Pid::from_child(&child);
         kill_process(pid, Signal::TERM).unwrap();
-        // For three times as long as it takes where one is.
         let (looks, told) = (Cell::new(0), Cell::new(0));
-        let is_silent = || looks.replace(looks.get() + 1) >= 3 * LOOKS;
+        let is_silent = || looks.replace(looks.get() + 1) >= until_silent;
         see_to(pid, Signal::TERM, || true, || false, is_silent, || told.set(looks.get()));
-        assert_eq!(told.get(), 3 * LOOKS + 1);
-        let status = child.wait().unwrap();
-        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()));
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
+        told.get()
+    }
+
+    #[test]
+    fn where_no_store_is_silent_a_page_may_take_its_time() {
+        // For three times as long as it takes where one is.
+        assert_eq!(looks_before_its_end(3 * LOOKS), 3 * LOOKS + 1);
+    }
+
+    #[test]
+    fn where_no_store_is_silent_who_hangs_is_ended_all_the_same() {
+        assert_eq!(looks_before_its_end(u32::MAX), LOOKS_AT_SLOW);
+        assert!(LOOKS_AT_SLOW * BETWEEN_LOOKS < Duration::from_secs(6));
     }
 
     #[test]

@@ -15,21 +15,19 @@
 //! is of no use without the other's: who takes the name once the relay is gone can show nothing.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg};
 use spillway_nbd::private::{SECRET_BYTES, relay_secrets};
 use spillway_tls::records::{KEYS_BYTES, Keys};
 
 use super::reaching::{Attempt, ConnectError, Wire, unix_address};
 use super::socket::Socket;
 use super::tls_socket::TlsSocket;
+use crate::with_descriptor;
 
 /// The relay has a TCP connection to the server.
 pub const CONNECTED: u8 = 1;
@@ -152,19 +150,12 @@ fn not_handed_over(reason: impl fmt::Display) -> ConnectError {
 pub fn take_over(mut wire: Wire) -> Result<Wire, ConnectError> {
     wire.await_more()?;
     wire.go_on_by(|relay| {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        // It was sent at once, and is small: all of it has come.
         let mut keys = [0; KEYS_BYTES];
-        let slices = &mut [IoSliceMut::new(&mut keys)];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = recvmsg(relay.fd(), slices, &mut control, flags).map_err(not_handed_over)?;
-        let server = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        let server = server.ok_or_else(|| not_handed_over("the kernel has not let it through"))?;
-        // It was sent at once, and is small: it has come at once.
-        let ways = if received.bytes == KEYS_BYTES { Keys::decode(&keys) } else { None };
+        let (filled, server) = with_descriptor::receive(relay.fd(), &mut keys).map_err(not_handed_over)?;
+        let reason = if filled == 0 { "it has hung up" } else { "the kernel has not let it through" };
+        let server = server.ok_or_else(|| not_handed_over(reason))?;
+        let ways = if filled == KEYS_BYTES { Keys::decode(&keys) } else { None };
         let ways = ways.ok_or_else(|| not_handed_over("it is another version's"))?;
         Ok(Socket::Tls(Box::new(TlsSocket::new(server, relay.into_fd(), ways))))
     })
@@ -223,6 +214,30 @@ mod tests {
             assert!(stranger.relays != meeting.relays && meeting.lanes != meeting.relays);
         }
         assert_eq!(format!("{meeting:?}"), "Meeting");
+    }
+
+    #[test]
+    fn what_is_no_connection_with_its_keys_is_not_taken_over() {
+        let until = || std::time::Instant::now() + Duration::from_secs(30);
+        let taken = |send: &dyn Fn(&OwnedFd)| {
+            let (lane, relay) = std::os::unix::net::UnixStream::pair().unwrap();
+            send(&relay.into());
+            take_over(Wire::over(lane.into(), until())).map(|_| ()).unwrap_err().to_string()
+        };
+        let send = |relay: &OwnedFd, bytes: &[u8], is_with_socket: bool| {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let server = std::os::unix::net::UnixStream::pair().unwrap().0;
+            let fds = [server.as_fd()];
+            if is_with_socket {
+                control.push(SendAncillaryMessage::ScmRights(&fds));
+            }
+            sendmsg(relay, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+        };
+        assert!(taken(&|_| {}).contains("has hung up"));
+        assert!(taken(&|relay| send(relay, &[0; KEYS_BYTES], false)).contains("not let it through"));
+        assert!(taken(&|relay| send(relay, &[0; KEYS_BYTES - 1], true)).contains("another version"));
+        assert!(taken(&|relay| send(relay, &[9; KEYS_BYTES], true)).contains("another version"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_quickack;
 use spillway_tls::records::RecordError;
 use thiserror::Error;
 
@@ -34,6 +35,18 @@ pub fn progress(result: Result<usize, Errno>) -> Result<Progress, Errno> {
         Ok(bytes) => Ok(Progress::Bytes(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Progress::None),
         Err(errno) => Err(errno),
+    }
+}
+
+/// So little may be the head of a reply, whose rest some servers (qemu-nbd by TLS) send once that is
+/// acknowledged.
+const HEAD_OF_REPLY_BYTES: usize = 512;
+
+/// Acknowledges what was received at once where it is so little: the kernel would keep such a server waiting
+/// for 40 ms.
+pub fn acknowledge_small(socket: &OwnedFd, received_bytes: usize) {
+    if received_bytes < HEAD_OF_REPLY_BYTES {
+        let _ = set_tcp_quickack(socket, true);
     }
 }
 

@@ -8,19 +8,15 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use spillway_tls::records::{
     Content, HEAD_BYTES, MAX_CONTENT_BYTES, MAX_RECORD_BYTES, Opener, RecordError, Sealer, TAIL_BYTES,
 };
 
-use super::progress::{Progress, SocketError, progress};
+use super::progress::{Progress, SocketError, acknowledge_small, progress};
 
 /// Records that each buffer holds.
 const BUFFERED_RECORDS: usize = 4;
-
-/// So little may be the head of a reply, whose rest some servers (qemu-nbd) send once that is acknowledged.
-const SMALL_BYTES: usize = 512;
 
 /// The socket, the keys of both ways, and what is on its way.
 #[derive(Debug)]
@@ -176,9 +172,8 @@ impl TlsSocket {
         let flags = if patiently { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         let room = self.incoming.get_mut(self.unopened.end..).unwrap_or_default();
         let received = progress(recv(&self.socket, room, flags).map(|(bytes, _)| bytes))?;
-        if matches!(received, Progress::Bytes(1..SMALL_BYTES)) {
-            // Without it the kernel would keep the server waiting for 40 ms.
-            let _ = set_tcp_quickack(&self.socket, true);
+        if let Progress::Bytes(bytes) = received {
+            acknowledge_small(&self.socket, bytes);
         }
         Ok(received)
     }

@@ -5,8 +5,6 @@
 //! [`end`] ends it at once.
 //! A lane that finds its donor dead stays dead, because what the donor held died with it.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,8 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
 use rustix::process::geteuid;
 use spillway_core::page::PAGE_SIZE;
@@ -32,6 +29,7 @@ use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
 use crate::kept::KeptConnection;
 use crate::posted::{Kept, are_of};
+use crate::with_descriptor;
 use crate::{
     Event, Lane, LatencyClass, Listener, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec,
     WriteRequest,
@@ -177,26 +175,12 @@ impl ShmStore {
 /// The donor's answer and the file that came with it.
 fn receive_welcome(socket: &OwnedFd) -> Result<(Option<Welcome>, Option<OwnedFd>), Errno> {
     let mut bytes = [0; WELCOME_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ring = None;
-    let mut filled = 0;
-    while filled < WELCOME_BYTES {
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut slices = [IoSliceMut::new(&mut bytes[filled..])];
-        let received = match recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
-            other => other?,
-        };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(files) = message {
-                ring = files.last().or(ring);
-            }
-        }
-        if received.bytes == 0 {
-            return Ok((None, None));
-        }
-        filled += received.bytes;
+    let (filled, ring) = with_descriptor::receive(socket, &mut bytes).map_err(|errno| match errno {
+        Errno::AGAIN => Errno::TIMEDOUT,
+        other => other,
+    })?;
+    if filled < WELCOME_BYTES {
+        return Ok((None, None));
     }
     Ok((decode_welcome(&bytes), ring))
 }

@@ -1,22 +1,14 @@
 //! Feeds anything to what opens records of a connection that a session has left. Shared by the property test
 //! (`records.rs`) and the fuzz target (`fuzz/fuzz_targets/tls_records.rs`).
 
-use std::sync::LazyLock;
+#[path = "sides.rs"]
+mod sides;
 
-use spillway_tls::making::{Wish, make};
+use sides::SIDES;
+use spillway_tls::Session;
 use spillway_tls::records::{
     Content, HEAD_BYTES, KEYS_BYTES, Keys, MAX_RECORD_BYTES, Opener, Sealer, TAIL_BYTES,
 };
-use spillway_tls::{ClientSide, ServerSide, Session};
-
-static SIDES: LazyLock<(ClientSide, ServerSide)> = LazyLock::new(|| {
-    let directory = std::env::temp_dir().join(format!("spillway-records-exercise-{}", std::process::id()));
-    let wish = Wish { hosts: vec!["host".into()], client: "client".into(), from_days: 0, until_days: 9 };
-    make(&directory, &wish).unwrap();
-    let sides = (ClientSide::load(&directory).unwrap(), ServerSide::load(&directory).unwrap());
-    std::fs::remove_dir_all(&directory).unwrap();
-    sides
-});
 
 /// A client's connection that its session has left, and the server's session.
 pub struct Pair {

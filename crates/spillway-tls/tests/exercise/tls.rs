@@ -2,19 +2,11 @@
 //! their handshake. Shared by the property test (`hostile.rs`) and the fuzz target
 //! (`fuzz/fuzz_targets/tls.rs`).
 
-use std::sync::LazyLock;
+#[path = "sides.rs"]
+mod sides;
 
-use spillway_tls::making::{Wish, make};
-use spillway_tls::{ClientName, ClientSide, ServerSide, Session};
-
-static SIDES: LazyLock<(ClientSide, ServerSide)> = LazyLock::new(|| {
-    let directory = std::env::temp_dir().join(format!("spillway-tls-exercise-{}", std::process::id()));
-    let wish = Wish { hosts: vec!["host".into()], client: "client".into(), from_days: 0, until_days: 9 };
-    make(&directory, &wish).unwrap();
-    let sides = (ClientSide::load(&directory).unwrap(), ServerSide::load(&directory).unwrap());
-    std::fs::remove_dir_all(&directory).unwrap();
-    sides
-});
+use sides::SIDES;
+use spillway_tls::{ClientName, Session};
 
 /// Most plain bytes that so many sealed ones can hold.
 fn feed(session: &mut Session, bytes: &[u8]) {

@@ -12,18 +12,15 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_linger, set_tcp_quickack};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use spillway_tls::Session;
 
 use super::upstream::Upstream;
-use crate::nbd::progress::{Progress, progress};
+use crate::nbd::progress::{Progress, acknowledge_small, progress};
 
 /// Most that is taken at once from either side.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// So little may be the head of a reply, whose rest some servers (qemu-nbd) send once that is acknowledged.
-const SMALL_BYTES: usize = 512;
 
 /// Bytes on their way out.
 #[derive(Default)]
@@ -174,10 +171,7 @@ impl Pump {
             Ok(Progress::None) => Ok(()),
             Ok(Progress::Bytes(0)) | Err(_) => Err(End::ServerLeft),
             Ok(Progress::Bytes(count)) => {
-                if count < SMALL_BYTES {
-                    // Without it the kernel would keep the server waiting for 40 ms.
-                    let _ = set_tcp_quickack(&self.server, true);
-                }
+                acknowledge_small(&self.server, count);
                 let sealed = self.input.get(..count).unwrap_or_default();
                 let opened = self.session.open(sealed, &mut self.to_lane.bytes);
                 self.session.pending(&mut self.to_server.bytes);
