@@ -37,8 +37,8 @@ rig: setup
 	"$(CARGO_TARGET_DIR)/release/spillway" bench rig --kernel "$(CARGO_TARGET_DIR)/guest-kernel" \
 		--to "$(CARGO_TARGET_DIR)/rig" $(RIG)
 
-# Real programs under Spillway and under Linux swap, as root; the page is docs/research/programs-benchmark.md. PROGRAMS=--quick has small
-# inputs. What is measured is kept in target/programs*.json: run it again to go on.
+# Real programs under Spillway and under Linux swap, as root; the page is docs/research/programs-whole.md. PROGRAMS=--quick has small
+# inputs, and programs-benchmark.md as its page. What is measured is kept in target/programs*.json: run it again to go on.
 PROGRAMS_SAVE = $(CARGO_TARGET_DIR)/programs$(subst $() ,,$(PROGRAMS)).json
 programs: setup
 	scripts/install-bench-programs

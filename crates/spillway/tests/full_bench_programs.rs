@@ -93,6 +93,22 @@ fn a_configuration_can_be_measured_alone() {
     );
 }
 
+#[test]
+fn one_kind_of_swap_can_be_left_out() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = tempfile::tempdir().unwrap();
+    let save = place.path().join("programs.json");
+    let report = measured(&["gcc"], &save, &["--configuration", "default", "--beside", "zram"]);
+    let rows = report["rows"].as_array().unwrap();
+    let versus: Vec<&str> = rows.iter().map(|row| row["versus"].as_str().unwrap()).collect();
+    assert_eq!(versus, ["zram", "unlimited"], "{report}");
+    // What is saved is of other rivals than a run with all.
+    let more = ["--save", save.to_str().unwrap(), "--configuration", "default"];
+    let output = finish(programs(&["gcc"], &more), PATIENCE);
+    assert_eq!(output.status.code(), Some(1), "{}", complaint(&output));
+    assert!(complaint(&output).contains("another --quick, --local"), "{}", complaint(&output));
+}
+
 /// The whole suite with small inputs: some 6 minutes.
 #[test]
 fn the_promised_speed_is_reached() {
@@ -109,6 +125,9 @@ fn a_suite_that_is_not_whole_cannot_be_checked() {
     let output = finish(programs(&[], &["--configuration", "ram", "--check"]), PATIENCE);
     assert_eq!(output.status.code(), Some(1), "{}", complaint(&output));
     assert!(complaint(&output).contains("--configuration default"), "{}", complaint(&output));
+    let output = finish(programs(&[], &["--beside", "zram", "--check"]), PATIENCE);
+    assert_eq!(output.status.code(), Some(1), "{}", complaint(&output));
+    assert!(complaint(&output).contains("--beside ramdisk"), "{}", complaint(&output));
 }
 
 #[test]

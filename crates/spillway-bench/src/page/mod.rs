@@ -64,9 +64,11 @@ pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Resul
     if !paging.is_empty() {
         paging::page(&paging, note)?.write(directory)?;
     }
-    if let Some(report) = programs::merged(&programs) {
+    let (small, whole): (Vec<_>, Vec<_>) = programs.into_iter().partition(|report| report.quick);
+    for report in [small, whole].iter().filter_map(|reports| programs::merged(reports)) {
         programs::page(&report, note)?.write(directory)?;
-        programs::write_html(&report, note, &directory.join("programs-benchmark.html"))?;
+        let html = format!("{}.html", programs::name(&report));
+        programs::write_html(&report, note, &directory.join(html))?;
     }
     if !dcm.is_empty() {
         dcm::page(&dcm, note)?.write(directory)?;

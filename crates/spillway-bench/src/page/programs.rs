@@ -15,7 +15,6 @@ use crate::programs::parts::Part;
 use crate::programs::report::{Configuration, ProgramsReport, Rival, Row};
 use crate::programs::text;
 
-const TITLE: &str = "Real programs";
 const EXPLANATION: &str = "\
 Unmodified programs with fixed inputs; their outputs are checked in every run. A ratio above 1 says that \
 Spillway is faster.
@@ -26,13 +25,24 @@ shown as such. Of zram's settings (read-ahead of one page and of eight; zstd whe
 the RAM disk's the best counts.
 ";
 
+/// What the page is called, and the directory of its plots: small inputs and whole ones have pages of their
+/// own, since nothing of them compares.
+pub(super) const fn name(report: &ProgramsReport) -> &'static str {
+    if report.quick { "programs-benchmark" } else { "programs-whole" }
+}
+
+const fn title(report: &ProgramsReport) -> &'static str {
+    if report.quick { "Real programs" } else { "Real programs, whole inputs" }
+}
+
 /// The page of these runs: of each program the last.
 pub(super) fn page(report: &ProgramsReport, note: Option<&str>) -> Result<Page, BenchError> {
-    let mut text = format!("# {TITLE}\n\nMade by `spillway bench report` from `spillway bench programs`.\n");
+    let title = title(report);
+    let mut text = format!("# {title}\n\nMade by `spillway bench report` from `spillway bench programs`.\n");
     if let Some(note) = note {
         let _ = writeln!(text, "\n**{note}**");
     }
-    let mut page = Page::new("programs-benchmark", text);
+    let mut page = Page::new(name(report), text);
     let _ = write!(page.text, "\n{}\n\n{EXPLANATION}\n", circumstances(report));
     for (name, chart) in charts(report) {
         page.chart(&name, &chart)?;
@@ -48,7 +58,7 @@ pub fn html_page(report: &ProgramsReport, note: Option<&str>) -> Result<String, 
     let pictures = charts.map(Chart::svg).collect::<Result<Vec<_>, _>>()?;
     let header = html! {
         header {
-            h1 { (TITLE) }
+            h1 { (title(report)) }
             p { (circumstances(report)) }
         }
     };
@@ -61,7 +71,7 @@ pub fn html_page(report: &ProgramsReport, note: Option<&str>) -> Result<String, 
             div.charts { @for svg in &pictures { div.card { (PreEscaped(svg)) } } }
         }
     };
-    Ok(document(TITLE, &header, &sections))
+    Ok(document(title(report), &header, &sections))
 }
 
 /// Writes it into a file.
@@ -194,6 +204,20 @@ mod tests {
         assert!(page.text.contains("**Read this.**"), "{}", page.text);
         // Speed and pages beside zram, the only rival.
         assert_eq!(page.pictures.len(), 2);
+    }
+
+    #[test]
+    fn small_inputs_and_whole_ones_have_pages_of_their_own() {
+        let whole = ProgramsReport { quick: false, ..report(2.0) };
+        let directory = tempfile::tempdir().unwrap();
+        crate::page::write(&[report(1.0), whole].map(crate::page::Results::Programs), None, directory.path())
+            .unwrap();
+        for (name, speed) in [("programs-benchmark", "| sort | 50% | 6.00 |"), ("programs-whole", "| 3.00 |")]
+        {
+            let text = std::fs::read_to_string(directory.path().join(format!("{name}.md"))).unwrap();
+            assert!(text.contains(speed) && text.contains(&format!("({name}/zram-50.svg)")), "{text}");
+            assert!(directory.path().join(format!("{name}.html")).is_file());
+        }
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct Extent {
     pub shares: Vec<u64>,
     /// How Spillway is set up.
     pub configurations: Vec<Configuration>,
+    /// What it is compared with, besides a run with all memory.
+    pub rivals: Vec<Rival>,
     /// Turns; the median counts.
     pub repetitions: usize,
 }
@@ -100,14 +102,18 @@ fn known<'a>(report: &'a ProgramsReport, name: &str) -> Option<&'a Program> {
 /// usual read-ahead only.
 fn sides(extent: &Extent) -> Result<Vec<Under>, BenchError> {
     let mut sides: Vec<Under> = extent.configurations.iter().map(|&one| Under::Spillway(one)).collect();
-    sides.extend(Under::swap(Kind::Zram));
-    if zram_knows(ZSTD)? {
-        sides.extend(Under::swap(Kind::ZramZstd));
+    if extent.rivals.contains(&Rival::Zram) {
+        sides.extend(Under::swap(Kind::Zram));
+        if zram_knows(ZSTD)? {
+            sides.extend(Under::swap(Kind::ZramZstd));
+        }
     }
-    let [_, usual] = Under::swap(Kind::RamDisk);
-    match extent.quick {
-        true => sides.push(usual),
-        false => sides.extend(Under::swap(Kind::RamDisk)),
+    if extent.rivals.contains(&Rival::Ramdisk) {
+        let [_, usual] = Under::swap(Kind::RamDisk);
+        match extent.quick {
+            true => sides.push(usual),
+            false => sides.extend(Under::swap(Kind::RamDisk)),
+        }
     }
     Ok(sides)
 }
@@ -159,6 +165,7 @@ pub fn empty_report(extent: &Extent) -> ProgramsReport {
         quick: extent.quick,
         shares: extent.shares.clone(),
         configurations: extent.configurations.clone(),
+        rivals: extent.rivals.clone(),
         repetitions: extent.repetitions,
         programs: Vec::new(),
         rows: Vec::new(),

@@ -22,6 +22,9 @@ pub fn can_be_checked(extent: &Extent) -> Result<(), String> {
     if !extent.configurations.contains(&Configuration::Default) {
         return Err("the promises are about --configuration default, which is left out".to_owned());
     }
+    if let Some((rival, _)) = MEANS.iter().find(|(rival, _)| !extent.rivals.contains(rival)) {
+        return Err(format!("the promises are about --beside {} too, which is left out", rival.name()));
+    }
     Ok(())
 }
 
@@ -90,12 +93,15 @@ mod tests {
             programs: Vec::new(),
             shares: vec![75, share],
             configurations: vec![Configuration::Ram, configuration],
+            rivals: Rival::SWAP.to_vec(),
             repetitions: 1,
         };
         assert_eq!(can_be_checked(&extent(50, Configuration::Default)), Ok(()));
         assert!(can_be_checked(&extent(25, Configuration::Default)).unwrap_err().contains("--local 50"));
         let without_default = can_be_checked(&extent(50, Configuration::Thread));
         assert!(without_default.unwrap_err().contains("--configuration default"));
+        let beside_one = Extent { rivals: vec![Rival::Zram], ..extent(50, Configuration::Default) };
+        assert!(can_be_checked(&beside_one).unwrap_err().contains("--beside ramdisk"));
     }
 
     #[test]

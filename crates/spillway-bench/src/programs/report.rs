@@ -45,20 +45,23 @@ impl Configuration {
 }
 
 /// What Spillway is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Rival {
-    /// Linux swap on zram.
+    /// Linux swap on zram
     Zram,
-    /// Linux swap on a RAM disk.
+    /// Linux swap on a RAM disk
     Ramdisk,
-    /// All memory that the program wants.
+    /// All memory that the program wants: it is always measured, for the shares are of it
+    #[value(skip)]
     Unlimited,
 }
 
 impl Rival {
     /// All, in the order of the tables.
     pub const ALL: [Self; 3] = [Self::Zram, Self::Ramdisk, Self::Unlimited];
+    /// Those that have as little memory.
+    pub const SWAP: [Self; 2] = [Self::Zram, Self::Ramdisk];
 
     /// Its name in tables.
     #[must_use]
@@ -286,6 +289,11 @@ pub struct Program {
     pub alone: Side,
 }
 
+/// What a report from before there was a choice was compared with.
+fn all_swap() -> Vec<Rival> {
+    Rival::SWAP.to_vec()
+}
+
 /// All that was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramsReport {
@@ -299,6 +307,9 @@ pub struct ProgramsReport {
     /// How Spillway was set up.
     #[serde(default)]
     pub configurations: Vec<Configuration>,
+    /// What it was compared with, besides a run with all memory.
+    #[serde(default = "all_swap")]
+    pub rivals: Vec<Rival>,
     /// How many turns there were.
     pub repetitions: usize,
     /// The programs that were measured.
@@ -409,6 +420,7 @@ pub(crate) mod tests {
             quick: true,
             shares: vec![50],
             configurations: vec![Configuration::Default],
+            rivals: Rival::SWAP.to_vec(),
             repetitions: 1,
             programs: rows.iter().map(program).collect(),
             rows,

@@ -8,7 +8,7 @@ use clap::Args;
 use spillway_bench::BenchError;
 use spillway_bench::page::programs::write_html;
 use spillway_bench::programs::list::ProgramKind;
-use spillway_bench::programs::report::{Configuration, ProgramsReport};
+use spillway_bench::programs::report::{Configuration, ProgramsReport, Rival};
 use spillway_bench::programs::{Extent, Progress, SHARES, empty_report, evaluate, promises, text};
 
 use super::session::{
@@ -53,6 +53,9 @@ pub struct ProgramsArgs {
     /// Only with Spillway set up so
     #[arg(long, value_name = "CONFIGURATION", value_enum)]
     configuration: Vec<Configuration>,
+    /// Only beside this kind of swap
+    #[arg(long, value_name = "RIVAL", value_enum)]
+    beside: Vec<Rival>,
     /// Turns; the median counts [default: 3, or 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=99))]
     repeat: Option<u64>,
@@ -82,6 +85,7 @@ impl ProgramsArgs {
             },
             shares: if self.local.is_empty() { SHARES.to_vec() } else { self.local.clone() },
             configurations: or(&self.configuration),
+            rivals: if self.beside.is_empty() { Rival::SWAP.to_vec() } else { self.beside.clone() },
             repetitions: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }) as usize,
         }
     }
@@ -98,8 +102,9 @@ fn keeps_promises(args: &ProgramsArgs, report: &ProgramsReport) -> bool {
 fn begun(path: &Path, extent: &Extent) -> Result<ProgramsReport, String> {
     let report = saved(path, |report: &ProgramsReport| {
         let is_like = (report.quick, report.repetitions) == (extent.quick, extent.repetitions)
-            && (&report.shares, &report.configurations) == (&extent.shares, &extent.configurations);
-        let flags = "it was measured with another --quick, --local, --configuration or --repeat";
+            && (&report.shares, &report.configurations) == (&extent.shares, &extent.configurations)
+            && report.rivals == extent.rivals;
+        let flags = "it was measured with another --quick, --local, --configuration, --beside or --repeat";
         if is_like { Ok(()) } else { Err(flags) }
     })?;
     let report = report.unwrap_or_else(|| empty_report(extent));

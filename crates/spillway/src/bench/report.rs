@@ -13,8 +13,9 @@ Example:
   spillway bench paging --json > paging.json
   spillway bench report --to docs/research paging.json
 
-It writes paging-benchmark.md and its plots beside it. Of a comparison that
-is in several files, the last counts.";
+It writes paging-benchmark.md and its plots beside it; of 'bench programs',
+programs-whole.md, or programs-benchmark.md where inputs are small. Of a
+comparison that is in several files, the last counts.";
 
 /// Write pages with tables and plots from what the benchmarks printed as JSON.
 #[derive(Debug, Args)]
