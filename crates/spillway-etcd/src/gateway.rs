@@ -17,7 +17,7 @@ use crate::{secure, speech};
 
 /// How long one server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take to be connected.
+/// How long it may take to be connected, where another server can be asked in its place.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// No answer is longer: some hundred bytes for each of a pool's donors.
 const MOST_BYTES: u64 = 16 << 20;
@@ -179,9 +179,10 @@ impl Gateway {
     /// # Errors
     /// Certificates for it are missing, or of no use.
     pub fn new(pool: &EtcdPool) -> Result<Self, EtcdError> {
+        let connect_patience = if pool.servers.len() > 1 { CONNECT_PATIENCE } else { PATIENCE };
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(PATIENCE))
-            .timeout_connect(Some(CONNECT_PATIENCE))
+            .timeout_connect(Some(connect_patience))
             .http_status_as_error(false)
             .max_redirects(0)
             // etcd is on the way to nowhere.
