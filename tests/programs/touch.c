@@ -1,10 +1,10 @@
-// Touches memory for the first time, and nothing else: `read` it, `write` it, or write a sixteenth of it and give that back
-// again and again.
-// usage: touch MIB read|write|again [ROUNDS]
+// Touches memory for the first time, and nothing else: `read` it, `write` it, `add` to what is read, or write a sixteenth
+// of it and give that back again and again.
+// usage: touch MIB read|write|add|again [ROUNDS]
 #include "pattern.h"
 
 int main(int count, char **arguments) {
-    if (count < 3) FAIL("usage: touch MIB read|write|again [ROUNDS]");
+    if (count < 3) FAIL("usage: touch MIB read|write|add|again [ROUNDS]");
     size_t pages = pages_of_mib(arguments[1]);
     int rounds = count > 3 ? atoi(arguments[3]) : 1;
     char *base = map_pages(pages);
@@ -12,7 +12,8 @@ int main(int count, char **arguments) {
     for (int round = 0; round < rounds; round++) {
         for (size_t i = 0; i < pages; i++) {
             volatile uint64_t *word = (uint64_t *)(base + i * PAGE_BYTES);
-            if (strcmp(arguments[2], "read") != 0) word[1] = i + 1;
+            if (strcmp(arguments[2], "add") == 0) word[1] += i + 1;
+            else if (strcmp(arguments[2], "read") != 0) word[1] = i + 1;
             if (word[0] != 0) FAIL("page %zu is not zero", i);
         }
         for (size_t i = 0; i < pages && strcmp(arguments[2], "read") != 0; i++)

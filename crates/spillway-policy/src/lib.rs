@@ -20,6 +20,7 @@
 //!   foretells, and when one is due
 //! - [`streams`]: how many neighbours faults have earned that come one behind the other; [`read_streams`]:
 //!   which of them are read ahead
+//! - [`first_reads`]: whether who reads a page that was never written gets a frame for it
 //! - [`strides`]: which pages a thread will fault on next; [`tape`]: which it faulted on in the run before
 //! - [`fault_trace`]: dcm's replacement and blocks as a pager has them, written down call by call, and
 //!   replayed
@@ -34,6 +35,7 @@ pub mod dcm;
 pub mod dcm_blocks;
 pub mod entry;
 pub mod fault_trace;
+pub mod first_reads;
 pub mod fixed;
 pub mod generations;
 mod headroom;

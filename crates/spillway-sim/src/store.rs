@@ -394,8 +394,9 @@ impl Lane for SimLane {
     fn page(&self, slot: u32) -> Option<&Page> {
         world::turn();
         let model_fails = with(|world| {
-            let is_in_place = world.stores[self.number].config.kind == StoreKind::Ram;
-            !is_in_place
+            // A store that is emptied would be so between the check of a page and its copy.
+            let config = &world.stores[self.number].config;
+            config.kind == StoreKind::Remote || config.faults.emptied_at_request > 0
         });
         if model_fails { None } else { self.inner.as_ref()?.page(slot) }
     }

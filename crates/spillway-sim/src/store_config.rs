@@ -5,7 +5,7 @@
 pub enum StoreKind {
     /// The real `ram:`, whose pages are read in place.
     Ram,
-    /// The real `compressed:`, which fills by bytes.
+    /// The real `compressed:`, which fills by bytes; what does not compress is read in place.
     Compressed,
     /// A model of what answers late and out of order: `file:`, `nbd:`, `shm:`.
     Remote,

@@ -178,6 +178,18 @@ fn memory_that_was_never_written_reads_as_zeros_and_takes_no_frame() {
 }
 
 #[test]
+fn who_writes_soon_what_is_read_first_gets_frames() {
+    for mode in ["thread", "inline"] {
+        let launch = Launch::local_mib(16).with_option(&format!("--fault-mode={mode}"));
+        assert_eq!(launch.run_with(c_program("touch"), &["64", "add"]).success(), "whole\n");
+        let stats = launch.stats();
+        // Of 16,384 pages some are read before that is known, and one run in 16 after.
+        assert!((1..8_000).contains(&stats.count("zero_page_maps")), "{mode}: {}", stats.0);
+        assert!(stats.count("pages_written_back") > 8_000, "{mode}: {}", stats.0);
+    }
+}
+
+#[test]
 fn what_is_read_first_and_written_later_stays() {
     for local_mib in [8, 24] {
         let launch = Launch::local_mib(local_mib);

@@ -246,7 +246,7 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<PageError>) {
         let at = self.at;
         self.fetched.clear();
-        let in_place = pages.first().is_some_and(|&(_, slot)| self.fetched_page(store, slot, None).is_some());
+        let in_place = pages.iter().all(|&(_, slot)| self.fetched_page(store, slot, None).is_some());
         let (good, lost) = match in_place {
             true => self.check(store, pages, 0, None),
             false => {

@@ -1,7 +1,9 @@
 //! Pages that were never written: where their zeros come from.
 //!
 //! - A first *read* maps the page of zeros that the whole machine shares. It takes no memory, and is charged
-//!   all the same: the kernel gives it a frame of its own at the first write, and tells nobody.
+//!   all the same: the kernel gives it a frame of its own at the first write, and tells nobody. A thread that
+//!   is seen to write soon what it reads first ([`FirstReads`](spillway_policy::first_reads::FirstReads))
+//!   gets what a first write gets.
 //! - A first *write* needs a frame of zeros. Where faults form a stream, as for blocks that are fetched
 //!   ([`crate::fault::block`]), a run of them comes at once: moved out of the
 //!   [reserve](crate::pages::reserve) if it has them, else copied.
@@ -23,7 +25,7 @@ use spillway_policy::fault_trace::{Block as Came, Cause, Event};
 use crate::evict::charge::Origin;
 use crate::fault::access::Access;
 use crate::kernel::Kernel;
-use crate::pages::address::target;
+use crate::pages::address::{address_of, target};
 use crate::pages::error::Failure;
 use crate::pages::reserve::LEAST_RUN_PAGES;
 use crate::process::worker::Worker;
@@ -41,6 +43,7 @@ impl<K: Kernel> Worker<K> {
         let wanted = self.zero_run_pages(page_number);
         self.last_block_pages = wanted;
         self.note_zeros(page_number, wanted, wanted);
+        let access = self.access_to_answer(page_number, access);
         let mut followers = Vec::new();
         let mapped = match self.map_reserved(page_number, wanted, access, &mut followers) {
             0 => self.map_charged_run(page_number, wanted, access, &mut followers)?,
@@ -64,6 +67,20 @@ impl<K: Kernel> Worker<K> {
             self.enqueue(follower, next);
         }
         Ok(first_touched(info, queue))
+    }
+
+    /// A read that is to be answered as a write is: the thread writes there soon.
+    fn access_to_answer(&mut self, page_number: u64, access: Access) -> Access {
+        let kernel = &self.at.kernel;
+        let was_written = |page_number| {
+            let entry = kernel.page_map_entry(address_of(page_number))?;
+            entry.is_populated().then(|| !entry.is_present_and_shared())
+        };
+        if access == Access::Read && self.first_reads.takes_frame(page_number, was_written) {
+            Access::Write
+        } else {
+            access
+        }
     }
 
     /// Pages to map for a first touch. While stores are full new memory may be refused: none is taken ahead.

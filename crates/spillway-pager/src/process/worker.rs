@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageWord};
+use spillway_policy::first_reads::FirstReads;
 use spillway_store::{Lane, Notice, StoreError};
 use spillway_sys::ranges::BounceRange;
 
@@ -49,6 +50,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) faulting_thread: u32,
     /// Pages of the block fetched last: as many will be wanted next.
     pub(crate) last_block_pages: usize,
+    /// Whether who reads first writes soon.
+    pub(crate) first_reads: FirstReads,
     /// Pages that left and are to be settled: see [`crate::evict::blocks`].
     pub(crate) left: Vec<u64>,
     /// What the fault that is served has posted.
@@ -142,6 +145,7 @@ impl<K: Kernel> Worker<K> {
             placed_on: None,
             faulting_thread: 0,
             last_block_pages: 1,
+            first_reads: FirstReads::default(),
             left: Vec::new(),
             posted: None,
             pace: Pace::Batch,

@@ -5,24 +5,43 @@ use spillway_core::page::{PAGE_SIZE, Page};
 
 use super::classes::LARGEST_COMPRESSED_BYTES;
 
+/// Where so many pages in a row have not become smaller, as a matrix of random numbers does not, the next are
+/// taken as they are, but for one in [`STUBBORN_TRIED_ONE_IN`]: trying takes longer than copying. So of pages
+/// that do compress at most that number less one are kept as they are, for each so many that do not.
+const STUBBORN_PAGES: u32 = 64;
+/// Of pages that come after [`STUBBORN_PAGES`] one in so many is tried.
+const STUBBORN_TRIED_ONE_IN: u32 = 8;
+
 /// Working memory of one lane.
 pub struct Codec {
     table: CompressTable,
     packed: Vec<u8>,
+    /// How many pages in a row were taken as they are.
+    kept_in_a_row: u32,
 }
 
 impl Codec {
     pub fn new() -> Self {
-        Self { table: CompressTable::small(), packed: vec![0; get_maximum_output_size(PAGE_SIZE)] }
+        let packed = vec![0; get_maximum_output_size(PAGE_SIZE)];
+        Self { table: CompressTable::small(), packed, kept_in_a_row: 0 }
     }
 
-    /// The page compressed, or as it is (all 4096 bytes) when that is hardly longer.
+    /// The page compressed, or as it is (all 4096 bytes) when that is hardly longer, or is expected to be.
     pub fn pack<'a>(&'a mut self, page: &'a Page) -> &'a [u8] {
-        compress_into_with_table(page, &mut self.packed, &mut self.table)
-            .ok()
-            .filter(|bytes| *bytes <= LARGEST_COMPRESSED_BYTES)
-            .and_then(|bytes| self.packed.get(..bytes))
-            .unwrap_or(page)
+        let packed = if self.is_worth_a_try() { self.compress(page) } else { None };
+        self.kept_in_a_row = packed.map_or(self.kept_in_a_row.wrapping_add(1), |_| 0);
+        packed.and_then(|bytes| self.packed.get(..bytes)).unwrap_or(page)
+    }
+
+    fn is_worth_a_try(&self) -> bool {
+        let beyond = self.kept_in_a_row.checked_sub(STUBBORN_PAGES);
+        beyond.is_none_or(|beyond| beyond % STUBBORN_TRIED_ONE_IN == STUBBORN_TRIED_ONE_IN - 1)
+    }
+
+    /// How many bytes it has become, where it is worth keeping so.
+    fn compress(&mut self, page: &Page) -> Option<usize> {
+        let bytes = compress_into_with_table(page, &mut self.packed, &mut self.table).ok()?;
+        (bytes <= LARGEST_COMPRESSED_BYTES).then_some(bytes)
     }
 
     /// Room for `bytes` compressed bytes, to be read into and then given to [`Codec::unpack`].
@@ -61,6 +80,25 @@ mod tests {
                 assert_eq!(back, page);
             }
         }
+    }
+
+    /// Whether each of these pages is taken as it is; seeds that are multiples of four do not compress.
+    fn kept(codec: &mut Codec, seeds: impl Iterator<Item = u64>) -> Vec<bool> {
+        seeds.map(|seed| codec.pack(&page_of(seed)).len() == PAGE_SIZE).collect()
+    }
+
+    #[test]
+    fn after_many_pages_that_do_not_compress_few_are_tried_until_one_does() {
+        let mut codec = Codec::new();
+        let stubborn = |count: u32| (0..u64::from(count)).map(|i| i * 4);
+        assert_eq!(kept(&mut codec, stubborn(STUBBORN_PAGES)), [true; STUBBORN_PAGES as usize]);
+        let next = kept(&mut codec, (0..20).map(|i| i * 4 + 1));
+        let tried = STUBBORN_TRIED_ONE_IN as usize - 1;
+        assert!(next[..tried].iter().all(|&kept| kept), "{next:?}");
+        assert!(next[tried..].iter().all(|&kept| !kept), "one was tried, and so are all since: {next:?}");
+        // A few that do not compress among others that do change nothing.
+        let mixed = kept(&mut codec, 1..400);
+        assert!((1..400).zip(&mixed).all(|(seed, &kept)| kept == (seed % 4 == 0)), "{mixed:?}");
     }
 
     proptest! {

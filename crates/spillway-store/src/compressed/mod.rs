@@ -128,11 +128,17 @@ impl CompressedLane {
         Ok(())
     }
 
-    fn read_page(&mut self, slot: u32, page: &mut Page) -> Result<(), StoreError> {
-        let Arena { memory, layout, .. } = &*self.arena;
+    /// Where the page of a slot lies in the memory, and how long it is there.
+    fn place_of(&self, slot: u32) -> Result<(usize, usize), StoreError> {
         let entry = Entry::unpack(self.arena.entry_of(slot)?.load(Ordering::Acquire));
-        let place = entry.and_then(|entry| Some((layout.object_offset(entry.object)?, entry.bytes)));
-        let Some((offset, bytes)) = place else { return Err(self.damaged(slot)) };
+        let place =
+            entry.and_then(|entry| Some((self.arena.layout.object_offset(entry.object)?, entry.bytes)));
+        place.ok_or_else(|| self.damaged(slot))
+    }
+
+    fn read_page(&mut self, slot: u32, page: &mut Page) -> Result<(), StoreError> {
+        let (offset, bytes) = self.place_of(slot)?;
+        let memory = &self.arena.memory;
         if bytes == PAGE_SIZE {
             memory.read(offset, page);
             return Ok(());
@@ -162,6 +168,14 @@ impl Lane for CompressedLane {
         for request in batch {
             request.outcome = self.read_page(request.slot, request.page);
         }
+    }
+
+    #[allow(unsafe_code)]
+    fn page(&self, slot: u32) -> Option<&Page> {
+        let (offset, bytes) = self.place_of(slot).ok()?;
+        // SAFETY: an object is its slot's until that is written or discarded, and whoever holds the slot sees
+        // to it that it is not, as `Lane::page` demands.
+        (bytes == PAGE_SIZE).then(|| unsafe { self.arena.memory.page(offset) })
     }
 
     fn discard(&mut self, slots: &[u32]) {
@@ -204,6 +218,19 @@ mod tests {
         let seeds: Vec<_> = (0..1000).map(|number| page_of(number * 4 + 1)).collect();
         assert_eq!(fill(&mut *lane, &slots(1000), &seeds), 1000);
         assert!(store.stored_bytes() <= 1000 * 2048, "{} bytes", store.stored_bytes());
+    }
+
+    #[test]
+    fn pages_that_do_not_compress_can_be_read_where_they_lie() {
+        let (_parts, store) = open_store("compressed:?size=1M");
+        let mut lane = store.open_lane().unwrap();
+        let pages: Vec<Page> = (0..40).map(page_of).collect();
+        assert_eq!(fill(&mut *lane, &slots(40), &pages), 40);
+        for (slot, page) in (0..).zip(&pages) {
+            // Of these seeds one in four does not compress.
+            assert_eq!(lane.page(slot), (slot % 4 == 0).then_some(page), "slot {slot}");
+        }
+        assert_eq!((lane.page(40), lane.page(1024)), (None, None), "nothing is stored there");
     }
 
     #[test]
@@ -272,6 +299,7 @@ mod tests {
                 word.fetch_xor(noise >> (seed % 61), Ordering::AcqRel);
             }
             let _ = read(&mut *lane, &all);
+            all.iter().filter_map(|&slot| lane.page(slot)).for_each(|page| _ = std::hint::black_box(*page));
             let _ = write(&mut *lane, &all, &vec![page_of(seed); 256]);
             lane.discard(&all[..128]);
         }
