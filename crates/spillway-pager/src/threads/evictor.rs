@@ -55,7 +55,9 @@ impl<K: Kernel> Worker<K> {
             // Either this sees what is asked, or who asks sees that the evictor sleeps.
             fence(Ordering::SeqCst);
             K::turn();
-            let unused_asked = self.at.process().unused_asked().load(Ordering::Acquire) != 0;
+            // A scan that is under way takes it up when it has ended, and goes no further while a fork is.
+            let unused_asked =
+                !use_scan.is_under_way() && self.at.process().unused_asked().load(Ordering::Acquire) != 0;
             if self.engine.read_streams.is_asked()
                 || self.engine.stages.is_asked()
                 || self.is_asked_by_others()

@@ -52,6 +52,11 @@ pub(crate) struct UseScan {
 }
 
 impl UseScan {
+    /// Whether it has begun, and not come to the end of memory.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// What it has learned stays, and when the next may begin.
     fn end(&mut self) {
         (self.next, self.is_asked, self.is_own, self.has_gaps) = (None, false, false, false);
