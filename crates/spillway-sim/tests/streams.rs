@@ -58,8 +58,8 @@ fn pages_of_streams_are_known_as_such_and_single_pages_are_not() {
     let streams = world(1, Habits { stream: 40, write_percent: 20, ..Habits::default() });
     let (streamed, others) = scanned(&streams);
     assert!(streamed > 1_000 && others > 0, "of streams {streamed}, others {others}");
-    // In half of the worlds the program reads all of its memory at its end, and only then is there anything to
-    // scan.
+    // In half of the worlds the program reads all of its memory at its end, and only then is there anything
+    // to scan.
     let singles = |seed| world(seed, Habits { touch: 400, write_percent: 20, ..Habits::default() });
     let counts: Vec<(u64, u64)> = (1..=8).map(|seed| scanned(&singles(seed))).collect();
     let streamed: u64 = counts.iter().map(|(streamed, _)| streamed).sum();
