@@ -19,8 +19,12 @@ INTERVAL_S = 0.25
 
 def cpu_s(pid):
     """CPU time of all threads, to the nanosecond: what utime and stime of /proc/PID/stat have in ticks."""
-    texts = (open(path, encoding="ascii").read() for path in glob.glob(f"/proc/{pid}/task/*/schedstat"))
-    return sum(int(text.split()[0]) for text in texts) / 1e9
+    while True:
+        paths = glob.glob(f"/proc/{pid}/task/*/schedstat")
+        try:
+            return sum(int(open(path, encoding="ascii").read().split()[0]) for path in paths) / 1e9
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # A thread has ended since they were listed.
 
 
 def read(fd, until, text=None):
