@@ -6,10 +6,10 @@ use spillway_core::page::{PAGE_SIZE, Page};
 use super::classes::LARGEST_COMPRESSED_BYTES;
 
 /// Where so many pages in a row have not become smaller, as a matrix of random numbers does not, the next are
-/// taken as they are, but for one in [`STUBBORN_TRIED_ONE_IN`]: trying takes longer than copying. So of pages
-/// that do compress at most that number less one are kept as they are, for each so many that do not.
+/// taken as they are, but for one in [`STUBBORN_TRIED_ONE_IN`]: trying takes longer than copying.
 const STUBBORN_PAGES: u32 = 64;
-/// Of pages that come after [`STUBBORN_PAGES`] one in so many is tried.
+/// Of pages that come after [`STUBBORN_PAGES`] one in so many is tried, scattered: memory has patterns, and
+/// each eighth page may be of another kind than those between.
 const STUBBORN_TRIED_ONE_IN: u32 = 8;
 
 /// Working memory of one lane.
@@ -34,8 +34,9 @@ impl Codec {
     }
 
     fn is_worth_a_try(&self) -> bool {
-        let beyond = self.kept_in_a_row.checked_sub(STUBBORN_PAGES);
-        beyond.is_none_or(|beyond| beyond % STUBBORN_TRIED_ONE_IN == STUBBORN_TRIED_ONE_IN - 1)
+        // Fibonacci hashing (Knuth, The Art of Computer Programming, 6.4): the gaps are 5, 8 and 13 pages.
+        let scattered = self.kept_in_a_row.wrapping_mul(0x9E37_79B9);
+        self.kept_in_a_row < STUBBORN_PAGES || scattered <= u32::MAX / STUBBORN_TRIED_ONE_IN
     }
 
     /// How many bytes it has become, where it is worth keeping so.
@@ -93,12 +94,25 @@ mod tests {
         let stubborn = |count: u32| (0..u64::from(count)).map(|i| i * 4);
         assert_eq!(kept(&mut codec, stubborn(STUBBORN_PAGES)), [true; STUBBORN_PAGES as usize]);
         let next = kept(&mut codec, (0..20).map(|i| i * 4 + 1));
-        let tried = STUBBORN_TRIED_ONE_IN as usize - 1;
-        assert!(next[..tried].iter().all(|&kept| kept), "{next:?}");
+        let tried = next.iter().position(|&kept| !kept).unwrap();
+        assert!((1..=13).contains(&tried), "{next:?}");
         assert!(next[tried..].iter().all(|&kept| !kept), "one was tried, and so are all since: {next:?}");
         // A few that do not compress among others that do change nothing.
         let mixed = kept(&mut codec, 1..400);
         assert!((1..400).zip(&mixed).all(|(seed, &kept)| kept == (seed % 4 == 0)), "{mixed:?}");
+    }
+
+    #[test]
+    fn a_pattern_does_not_hide_pages_that_compress() {
+        for phase in 0..8 {
+            let mut codec = Codec::new();
+            kept(&mut codec, (0..u64::from(STUBBORN_PAGES)).map(|i| i * 4));
+            // Each eighth page does not compress, those between do.
+            let is_stubborn = |i: u64| i % 8 == phase;
+            let next = kept(&mut codec, (0..400).map(|i| if is_stubborn(i) { i * 4 } else { i * 4 + 1 }));
+            let hidden = (0..400).zip(&next).filter(|&(i, &kept)| kept && !is_stubborn(i)).count();
+            assert!(hidden <= 26, "{hidden} at phase {phase}");
+        }
     }
 
     proptest! {

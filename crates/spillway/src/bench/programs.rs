@@ -75,6 +75,7 @@ impl ProgramsArgs {
     fn extent(&self) -> Extent {
         let configurations =
             if self.quick { Configuration::QUICK.to_vec() } else { Configuration::ALL.to_vec() };
+        let is_asked_for = |rival: &Rival| self.beside.is_empty() || self.beside.contains(rival);
         let or = |given: &[Configuration]| if given.is_empty() { configurations } else { given.to_vec() };
         Extent {
             quick: self.quick,
@@ -85,7 +86,7 @@ impl ProgramsArgs {
             },
             shares: if self.local.is_empty() { SHARES.to_vec() } else { self.local.clone() },
             configurations: or(&self.configuration),
-            rivals: if self.beside.is_empty() { Rival::SWAP.to_vec() } else { self.beside.clone() },
+            rivals: Rival::SWAP.into_iter().filter(is_asked_for).collect(),
             repetitions: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }) as usize,
         }
     }
