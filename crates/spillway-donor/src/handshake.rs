@@ -79,6 +79,10 @@ pub trait Door {
 
     /// It asks for something; `is_look` where that is only how the donor stands.
     fn asks(&self, is_look: bool);
+
+    /// It has an export; `begins_run` where its run lasts as long as this connection. The client is told
+    /// afterwards: who knows that it is in must not have to go for a newcomer as if it were not.
+    fn opens(&self, begins_run: bool);
 }
 
 struct Chosen {
@@ -263,6 +267,7 @@ impl Handshake<'_> {
         let (visitor, base_allocation) =
             chosen.map_or((Ok(Visitor::Anyone), false), |chosen| (chosen.visitor, chosen.base_allocation));
         let attachment = self.registry.open(name, &visitor?, self.peer)?;
+        self.door.opens(attachment.begins_run());
         Ok(Session { attachment, structured: self.structured, base_allocation })
     }
 

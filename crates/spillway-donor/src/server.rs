@@ -333,6 +333,10 @@ impl handshake::Door for Entrance<'_> {
         let connections = &self.shared.connections;
         if is_look { connections.look(self.id) } else { connections.come(self.id) }
     }
+
+    fn opens(&self, begins_run: bool) {
+        self.shared.connections.advance(self.id, if begins_run { Stage::Lasting } else { Stage::Open });
+    }
 }
 
 /// What can be read.
@@ -417,8 +421,6 @@ impl Shared {
             stream.end();
             return Ok(());
         };
-        let lasts = session.attachment.begins_run();
-        self.connections.advance(id, if lasts { Stage::Lasting } else { Stage::Open });
         let mut stream = stream.after_handshake(transmission::INPUT_BYTES, transmission::OUTPUT_BYTES)?;
         transmission::serve(&mut stream, &session, activity)?;
         stream.end();

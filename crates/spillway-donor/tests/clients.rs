@@ -178,6 +178,20 @@ fn half_a_write_leaves_nothing_behind() {
     assert_eq!(Raw::opened(donor.tcp, "e", false).read(0, 1), Ok(vec![0]));
 }
 
+/// A client that knows that it is in does not have to go for one that comes at the very next moment.
+#[test]
+fn who_was_told_that_it_is_in_stays() {
+    let limits = Limits { connections_per_client: 1, ..Limits::of(4) };
+    let donor = Running::start_with(spillway_donor::Config { limits, ..config(MIB) });
+    for turn in 0..200 {
+        let mut first = Raw::opened(donor.tcp, "e", false);
+        assert!(Raw::connect(donor.tcp).is_hung_up_on(), "turn {turn}: the second was let in");
+        assert_eq!(first.read(0, 1), Ok(vec![0]), "turn {turn}");
+        drop(first);
+        eventually("the first has left", || donor.status().clients.iter().all(|of| of.connections == 0));
+    }
+}
+
 /// Handshakes that hang make room for others, and end by themselves.
 #[test]
 fn hanging_handshakes_do_not_keep_others_out() {
