@@ -16,6 +16,9 @@ use crate::lock;
 /// giving back memory each time.
 const MAX_WARM_FRAMES: usize = 1024;
 
+/// From so many neighbours on, frames without memory get it by one call: of fewer each write takes its own.
+const MIN_POPULATED_FRAMES: usize = 4;
+
 /// All the frames. Whoever has taken a frame may use it; nobody else does.
 #[derive(Debug)]
 pub struct FramePool {
@@ -212,6 +215,7 @@ impl FramePool {
             promise.taken.fetch_add(count, Ordering::Relaxed);
             free.taken_on_promises += count;
         }
+        let with_memory = into.len() + count.min(free.warm.len());
         for _ in 0..count {
             let Free { warm, cold, fresh, .. } = &mut *free;
             into.push(warm.pop().or_else(|| cold.pop()).unwrap_or_else(|| {
@@ -219,7 +223,19 @@ impl FramePool {
                 *fresh - 1
             }));
         }
+        drop(free);
+        self.populate(&mut into[with_memory..]);
         Ok(())
+    }
+
+    /// Takes memory for frames that are about to be written.
+    fn populate(&self, frames: &mut [u32]) {
+        frames.sort_unstable();
+        let runs = frames.chunk_by(|a, b| a + 1 == *b);
+        for run in runs.filter(|run| run.len() >= MIN_POPULATED_FRAMES) {
+            // Where that fails each write takes its own, or ends as the kernel has it where there is none.
+            let _ = self.arena.populate(run[0], run.len() as u32);
+        }
     }
 
     /// Gives frames back that were taken on this promise, or on none.

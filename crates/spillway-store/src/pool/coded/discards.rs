@@ -3,14 +3,18 @@
 //! [`spillway_pool::slabs::reclaim`]; here it is sent: each donor is asked once for all of its places, those
 //! that answer quickly first, and what a donor has forgotten is free at once, whatever others do.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim, Unnamed};
 use spillway_pool::words::Condition;
 
+use super::mover::Mover;
 use super::reads::slot_of;
 use super::writes::patience_for_room;
+use crate::pool::crew::Crew;
 use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::{Purpose, now_ms};
 use crate::pool::site::Site;
@@ -42,8 +46,9 @@ impl Discards {
         self.reclaim.gives_back_within(within_ms, now_ms(), patience(site))
     }
 
-    /// Makes slabs free in which nothing lives, and their places once donors have forgotten what they had.
-    pub(super) fn make_free(&mut self, site: &Site, lanes: &mut DonorLanes) {
+    /// Makes slabs free in which nothing lives, and their places once donors have forgotten what they had:
+    /// several donors at the same time, for each takes a while to give much memory back.
+    pub(super) fn make_free(&mut self, site: &Site, crew: &mut Crew<Mover>) {
         let table = site.shared.table();
         self.reclaim.free_slabs(&table, now_ms(), patience(site));
         if self.swept.elapsed() >= SWEEP_PERIOD {
@@ -55,12 +60,18 @@ impl Discards {
             let donor = usize::from(unnamed.place.donor);
             (table.is_late(donor), donor)
         });
-        for of_donor in unnamed.chunk_by(|one, next| one.place.donor == next.place.donor) {
-            for some in of_donor.chunks(MOST_AT_ONCE) {
-                let answer = forget(site, lanes, some);
-                some.iter().for_each(|unnamed| self.reclaim.note(&table, *unnamed, answer, now_ms()));
+        let by_donor: Vec<_> = unnamed.chunk_by(|one, next| one.place.donor == next.place.donor).collect();
+        let (next, reclaim) = (AtomicUsize::new(0), Mutex::new(&mut self.reclaim));
+        crew.work(by_donor.len(), |mover, turn| {
+            let table = turn.site.shared.table();
+            while let Some(of_donor) = by_donor.get(next.fetch_add(1, Ordering::Relaxed)) {
+                for some in of_donor.chunks(MOST_AT_ONCE) {
+                    let answer = forget(turn.site, mover.lanes(), some);
+                    let mut reclaim = reclaim.lock().unwrap_or_else(PoisonError::into_inner);
+                    some.iter().for_each(|unnamed| reclaim.note(&table, *unnamed, answer, now_ms()));
+                }
             }
-        }
+        });
     }
 }
 

@@ -20,15 +20,17 @@ use super::lane::code_of;
 use super::mover::Mover;
 use super::news::News;
 use crate::pool::crew::Crew;
-use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::now_ms;
 use crate::pool::site::{Found, Site};
 use crate::{Notice, NoticeKind};
 
 /// How often it is asked whether there is something to do.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How often the table is looked over.
+/// How often the table is looked over, and for how long slabs in danger are emptied between two looks.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// The same while what is dead is cleared away: donors hold what they had of a slab until the look after it
+/// was emptied.
+const CLEARING_PERIOD: Duration = Duration::from_millis(30);
 /// Of the time, one part in so many may go into looking.
 const LOOK_SHARE: u32 = 50;
 /// A donor that is away counts as one that comes back for so long.
@@ -47,7 +49,6 @@ const GLANCE: u32 = 1 << 20;
 
 pub(crate) struct Keeper {
     site: Arc<Site>,
-    lanes: DonorLanes,
     crew: Crew<Mover>,
     discards: Discards,
     news: News,
@@ -77,7 +78,6 @@ impl Keeper {
         let code = code_of(&shared).ok()?;
         Some(Self {
             site: Arc::clone(site),
-            lanes: DonorLanes::new(shared),
             crew: movers(site, &code),
             discards: Discards::new(),
             news: News::new(Arc::clone(site)),
@@ -114,9 +114,10 @@ impl Keeper {
     fn look(&mut self, is_hurried: bool) -> bool {
         let begin = Instant::now();
         let Some(census) = self.look_over() else { return false };
-        let rest = LOOK_PERIOD.max(begin.elapsed() * LOOK_SHARE);
-        let has_more = self.follow(&census, is_hurried, rest);
-        self.next_look = Instant::now() + rest;
+        let least = begin.elapsed() * LOOK_SHARE;
+        let Emptied { has_moved, has_more, .. } = self.follow(&census, is_hurried, least);
+        let rest = if has_moved { CLEARING_PERIOD } else { LOOK_PERIOD };
+        self.next_look = Instant::now() + rest.max(least);
         has_more
     }
 
@@ -132,12 +133,12 @@ impl Keeper {
         (!self.site.is_over()).then_some(census)
     }
 
-    fn follow(&mut self, census: &Census, is_hurried: bool, time: Duration) -> bool {
+    fn follow(&mut self, census: &Census, is_hurried: bool, least: Duration) -> Emptied {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         self.news.begin();
         census.retire(&table);
-        self.discards.make_free(&site, &mut self.lanes);
+        self.discards.make_free(&site, &mut self.crew);
         let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
         let now = now_ms();
@@ -151,23 +152,22 @@ impl Keeper {
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
-        let Emptied { is_stuck, has_more, .. } =
-            self.empty_some((census, &found), is_hurried, (donors, time));
+        let emptied = self.empty_some((census, &found), is_hurried, (donors, least));
         // What waits for what is dead to be cleared away waits for no donor.
-        let is_stuck = is_stuck && !found.is_whole_room_coming;
+        let is_stuck = emptied.is_stuck && !found.is_whole_room_coming;
         self.news.tell(&found, is_stuck);
         self.see_off(is_stuck, &found);
         self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
-        has_more
+        emptied
     }
 
-    /// Empties the slabs that need it most, for so long. Slabs that are emptied for what is dead in them are
-    /// left for later where donors are not as they were.
+    /// Empties the slabs that need it most, for so long at least. Slabs that are emptied for what is dead in
+    /// them are left for later where donors are not as they were.
     fn empty_some(
         &mut self,
         (census, found): (&Census, &Findings),
         is_hurried: bool,
-        (donors, time): (Donors, Duration),
+        (donors, least): (Donors, Duration),
     ) -> Emptied {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
@@ -187,6 +187,8 @@ impl Keeper {
             .filter(|task| table.fence(task.slab, task.generation))
             .collect();
         table.note_looked(census, empty.iter().chain(&chosen));
+        let is_clearing = chosen.iter().all(|task| task.reason == Reason::Sparse);
+        let time = if is_clearing { CLEARING_PERIOD } else { LOOK_PERIOD }.max(least);
         let emptying = Emptying::new(&table, chosen);
         let bounds = Bounds {
             // What went before, as discards may, is not taken from it: something is moved after each look.

@@ -109,6 +109,11 @@ impl Mover {
         }
     }
 
+    /// Its connections, for what else it has to ask donors.
+    pub(super) fn lanes(&mut self) -> &mut DonorLanes {
+        &mut self.lanes
+    }
+
     /// Moves pages of a slab that was fenced to others; `live` are in the order of their rows. Asks before
     /// each part of them whether it may go on, and says of how many bytes it has moved pages.
     pub(super) fn empty(
