@@ -74,7 +74,7 @@ pub(super) struct Emptied {
     pub(super) stuck: Vec<Key>,
     /// There is no room for what is in danger.
     pub(super) is_stuck: bool,
-    /// Something was moved.
+    /// Something was moved in this round.
     pub(super) has_moved: bool,
     /// Besides, it is to be looked at once what is left.
     pub(super) has_more: bool,
