@@ -3,11 +3,11 @@
 //! [`spillway_pool::slabs::reclaim`]; here it is sent: each donor is asked once for all of its places, those
 //! that answer quickly first, and what a donor has forgotten is free at once, whatever others do.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::round::Round;
 use spillway_pool::slabs::reclaim::{Answer, Patience, Reclaim, Unnamed};
 use spillway_pool::words::Condition;
 
@@ -61,10 +61,11 @@ impl Discards {
             (table.is_late(donor), donor)
         });
         let by_donor: Vec<_> = unnamed.chunk_by(|one, next| one.place.donor == next.place.donor).collect();
-        let (next, reclaim) = (AtomicUsize::new(0), Mutex::new(&mut self.reclaim));
-        crew.work(by_donor.len(), |mover, turn| {
+        let donors = by_donor.len();
+        let (round, reclaim) = (Round::new(by_donor, donors), Mutex::new(&mut self.reclaim));
+        crew.work(donors, |mover, turn| {
             let table = turn.site.shared.table();
-            while let Some(of_donor) = by_donor.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(of_donor) = round.take(&table) {
                 for some in of_donor.chunks(MOST_AT_ONCE) {
                     let answer = forget(turn.site, mover.lanes(), some);
                     let mut reclaim = reclaim.lock().unwrap_or_else(PoisonError::into_inner);

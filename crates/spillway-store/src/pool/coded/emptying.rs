@@ -170,6 +170,7 @@ impl Under {
             }
         }
     }
+
     /// How the round went that left so many slabs.
     fn outcome(self, left: usize) -> Emptied {
         let Self { moved_bytes, saved_bytes, stuck, is_cut, has_emptied, is_stuck, is_full } = self;
