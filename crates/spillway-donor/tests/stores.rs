@@ -79,6 +79,7 @@ fn runs_with_the_same_export_do_not_see_each_other() {
                     fd,
                     held: Vec::new(),
                     spill: None,
+                    notice: None,
                 };
                 (parts, spec.open(again, token).unwrap())
             })
@@ -113,7 +114,7 @@ fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
         drop((lane, parts, store));
         // Asked rarely, because a connection keeps the export.
         donor.keeps_house();
-        let late = SharedParts { capacity_slots: 256, fd: None, held: Vec::new(), spill: None };
+        let late = SharedParts { capacity_slots: 256, fd: None, held: Vec::new(), spill: None, notice: None };
         eventually("the export goes", || match open_again(&spec, &late).open_lane() {
             Ok(lane) => {
                 drop(lane);

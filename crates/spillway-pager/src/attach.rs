@@ -502,7 +502,13 @@ fn open_stores(
             fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))
         };
         let (fd, spill) = (next(has_fd)?, next(has_spill)?);
-        let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new(), spill };
+        let parts = SharedParts {
+            capacity_slots: range.end - range.start,
+            fd,
+            held: Vec::new(),
+            spill,
+            notice: None,
+        };
         let store = spec.open(parts, token)?;
         store.listen(store_health::listener(RunOfProcess(run), index, voice.clone()));
         let sealing =

@@ -62,7 +62,7 @@ pub(crate) fn prepare(spec: &StoreSpec, path: &Path, size: Size) -> Result<Share
         Err(Errno::NOENT) => extend(spec, make_file(spec, path)?, bytes)?,
         Err(errno) => return Err(cannot(spec, "look at the path", errno)),
     };
-    Ok(SharedParts { capacity_slots: slots, fd: Some(fd), held: Vec::new(), spill: None })
+    Ok(SharedParts { capacity_slots: slots, fd: Some(fd), held: Vec::new(), spill: None, notice: None })
 }
 
 fn make_file(spec: &StoreSpec, path: &Path) -> Result<OwnedFd, StoreError> {

@@ -18,7 +18,7 @@ pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedPart
     // The link of a modelled network lies behind the slots.
     let (file, _memory) = SharedMemory::create("spillway-ram", slots as usize * PAGE_SIZE + Link::BYTES)
         .map_err(|errno| no_memory_file(spec, errno))?;
-    Ok(SharedParts { capacity_slots: slots, fd: Some(file), held: Vec::new(), spill: None })
+    Ok(SharedParts { capacity_slots: slots, fd: Some(file), held: Vec::new(), spill: None, notice: None })
 }
 
 /// Maps the run's memory file into this process.

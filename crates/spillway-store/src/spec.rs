@@ -159,6 +159,8 @@ pub struct SharedParts {
     pub held: Vec<OwnedFd>,
     /// The file that a pool has for its last resort, where it has one.
     pub spill: Option<OwnedFd>,
+    /// What the user is told before the program starts.
+    pub notice: Option<String>,
 }
 
 impl StoreSpec {
@@ -518,6 +520,7 @@ mod pool;
 mod pool_uri;
 mod printed;
 mod query;
+mod redundancy;
 mod spill;
 #[cfg(test)]
 mod tests;
@@ -526,6 +529,7 @@ mod transport_uri;
 mod wishes;
 
 pub use members::{EtcdPool, EtcdSpeech, Members, PoolDonor};
-pub use pool::{Code, Domains, PoolSpec, Spill};
+pub use pool::{Domains, PoolSpec, Spill};
+pub use redundancy::{Code, Redundancy};
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

@@ -28,7 +28,8 @@ pub fn open_again(spec: &StoreSpec, parts: &SharedParts) -> Arc<dyn Store> {
         fd.as_ref().map(|fd| fd.try_clone().expect("a copy of the descriptor"))
     };
     let (fd, spill) = (copy(&parts.fd), copy(&parts.spill));
-    let parts = SharedParts { capacity_slots: parts.capacity_slots, fd, held: Vec::new(), spill };
+    let parts =
+        SharedParts { capacity_slots: parts.capacity_slots, fd, held: Vec::new(), spill, notice: None };
     spec.open(parts, "test").expect("the store opens again")
 }
 

@@ -29,6 +29,7 @@ fn writer_process() {
         fd: Some(file.into()),
         held: Vec::new(),
         spill: None,
+        notice: None,
     };
     let store = spec.open(parts, "test").unwrap();
     write_and_check(&mut *store.open_lane().unwrap(), number, u64::MAX);

@@ -72,8 +72,9 @@ Stores, filled in the order given:
                                      that is another machine
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   shm:NAME                           a donor on this machine
-  pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
-                                     (copies=N), so that one may die
+  pool:HOST:PORT,HOST:PORT,...       several donors: of six and more any two
+                                     may die (data=4&parity=2), of fewer one
+                                     (copies=2)
   pool:etcd://HOST:PORT/NAME         the same by those that are registered
                                      there ('spillway donor --pool'); etcds://
                                      speaks TLS to etcd
@@ -86,7 +87,7 @@ nbd:, nbd+unix: and shm: take, as ?NAME=VALUE&NAME=VALUE at the end:
 nbd: and nbd+unix: also, where the server is no donor of Spillway's:
   claim=free|take|none               refuse an export that another run uses
                                      (free), take it, or do not look
-pool: takes copies=, least=, size=, timeout= (2), reconnect=, domain=,
+pool: takes copies=, least=, data=, parity=, size=, timeout= (2), reconnect=, domain=,
 rebuild=, tls-certificates= and plain: see docs/operate/pool.md. With
 spill=file:PATH (and spill-size=) pages for which donors have no room go to a
 file of this machine.

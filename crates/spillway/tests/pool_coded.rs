@@ -10,7 +10,7 @@ mod support;
 use fault_common::{Catch, Hold, Scene};
 use pool_common::{Donors, await_donors, donor, pool_command, refused, says};
 use rustix::process::Signal;
-use support::child::{PATIENCE, free_port, until};
+use support::child::{PATIENCE, Running, free_port, until};
 use support::tools::c_program;
 
 const CODE: &str = "?data=4&parity=2";
@@ -26,6 +26,53 @@ fn any_two_of_six_donors_may_die_at_once() {
     says(&hold.running, "stay with fewer than 6 parts");
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS") && !complaint.contains("are lost"), "{complaint}");
+}
+
+/// Nobody says how pages are to outlive donors.
+#[test]
+fn of_six_donors_any_two_may_die_by_default() {
+    let (mut donors, scene) = (Donors::start(6, "64M"), Scene::new());
+    let mut hold = Hold::start(&scene, 48, &[donors.uri("")]);
+    hold.goes_on(2);
+    donors.kill(0);
+    donors.kill(3);
+    hold.goes_on(4);
+    says(&hold.running, "stay with fewer than 6 parts");
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS") && !complaint.contains("are lost"), "{complaint}");
+}
+
+/// Six that have little, six of which one has little, and five that fail apart.
+#[test]
+fn pages_are_copied_where_a_code_costs_room_and_a_line_says_why() {
+    let scene = Scene::new();
+    let ends_with = |uri: &str| {
+        let mut running = Running::start(scene.run("8M", &[uri], "/bin/echo").arg("started"));
+        let finished = running.finish(PATIENCE);
+        assert_eq!((finished.text().as_str(), finished.code()), ("started\n", 0), "{}", finished.complaint());
+        finished.complaint()
+    };
+    let mut donors = Donors::start(6, "20M");
+    let less = "that would have room for 42 MiB of pages in place of 60";
+    let too_little =
+        "have room for 42 MiB of pages in 4 parts of data and 2 of parity, and 44 MiB were asked for";
+    for (query, reason) in [("", less), ("?size=44M", too_little)] {
+        let complaint = ends_with(&donors.uri(query));
+        assert!(complaint.contains("pool: pages are kept on 2 donors each, so one may die"), "{complaint}");
+        assert!(complaint.contains(reason) && complaint.lines().count() == 1, "{complaint}");
+    }
+    // As it was asked for, or expected: nothing is said.
+    for query in ["?copies=2", "?size=40M", "?domain=a,b,c,d,e,e"] {
+        assert_eq!(ends_with(&donors.uri(query)), "", "{query}");
+    }
+    donors.0[5] = Some(donor(5, "8M", 0, &[]));
+    let complaint = ends_with(&donors.uri(""));
+    assert!(complaint.contains("pool: pages are kept on 2 donors each"), "{complaint}");
+    // One that is not there is named, as ever.
+    let address = donors.address(5);
+    let uri = donors.uri("");
+    donors.kill(5);
+    refused(&uri, &[&address, "leave it out of the list"]);
 }
 
 #[test]
@@ -171,7 +218,7 @@ fn a_code_that_cannot_be_is_refused_in_one_line() {
     for (uri, reasons) in [
         (format!("pool:{five}{CODE}"), ["4 parts of data and 2", "6 donors", "name more donors"]),
         (format!("pool:{six}{CODE}&domain=a,a,b,c,d,e"), ["fail apart", "5 failure domains", "domain=each"]),
-        (format!("pool:{six}?data=9"), ["data", "'9'", "from 2 to 8"]),
+        (format!("pool:{six}?data=9"), ["data", "'9'", "from 1 to 8"]),
         (format!("pool:{six}?data=4&parity=0"), ["parity", "'0'", "from 1 to 3"]),
         (format!("pool:{six}{CODE}&copies=2"), ["data", "copies", "one of the two"]),
         (format!("pool:{six}?parity=2&least=2"), ["parity", "least", "one of the two"]),

@@ -47,6 +47,33 @@ fn a_donor_that_comes_to_a_code_makes_up_for_one_that_dies() {
     assert!(!complaint.contains("SIGBUS") && !complaint.contains("are lost"), "{complaint}");
 }
 
+/// Nobody says how pages are to outlive donors: six that are registered, then five of them.
+#[test]
+fn registered_donors_are_coded_by_default_where_they_are_six() {
+    let (etcd, scene) = (Etcd::start(), Scene::new());
+    let pool = etcd.pool();
+    let mut donors = Donors::start_with(6, "64M", &["--pool", &pool]);
+    await_donors(&scene, &pool, 6, "up");
+    let has_run_with = |parts: u64| {
+        let seen = pool_command(&scene, &["status", &pool, "--json"]).text();
+        let seen: Value = serde_json::from_str(&seen).unwrap_or_default();
+        let is_it = |run: &Value| run["copies"].as_u64() == Some(parts);
+        seen["runs"].as_array()?.iter().any(is_it).then_some(())
+    };
+    let mut hold = Hold::start(&scene, 24, &[format!("pool:{pool}?size=32M")]);
+    until(PATIENCE, "the run to be seen with six parts", || has_run_with(6));
+    hold.goes_on(1);
+    donors.kill(1);
+    donors.kill(2);
+    hold.goes_on(2);
+    hold.ends_whole();
+    // Two of the six are dead, whether they are registered still or not.
+    let mut hold = Hold::start(&scene, 24, &[format!("pool:{pool}?size=32M")]);
+    until(PATIENCE, "a run to be seen with two copies", || has_run_with(2));
+    hold.goes_on(1);
+    hold.ends_whole();
+}
+
 #[test]
 fn a_donor_of_a_code_in_etcd_is_drained_by_tls() {
     let (etcd, scene) = (Etcd::start(), Scene::new());

@@ -40,7 +40,7 @@ impl Opened {
     fn parts(&self) -> Option<SharedParts> {
         let copy = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose().ok();
         let (fd, spill) = (copy(&self.fd)?, copy(&self.spill)?);
-        Some(SharedParts { capacity_slots: self.capacity_slots, fd, held: Vec::new(), spill })
+        Some(SharedParts { capacity_slots: self.capacity_slots, fd, held: Vec::new(), spill, notice: None })
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
@@ -95,7 +95,7 @@ impl OwnStores {
     /// Opens stores that were prepared. One that cannot be opened by now is told of by who needs it.
     pub(crate) fn open(token: String, prepared: Vec<(StoreSpec, SharedParts)>) -> Self {
         let opened = |(spec, parts): (StoreSpec, SharedParts)| {
-            let SharedParts { capacity_slots, fd, held, spill } = parts;
+            let SharedParts { capacity_slots, fd, held, spill, notice: _ } = parts;
             let held = Mutex::new(held);
             let mut opened = Opened { spec, capacity_slots, fd, spill, held, store: None, claim: None };
             opened.open(&token);

@@ -485,7 +485,8 @@ fn prepare_stores(
             return Err(SupervisorError::Twice(uri));
         }
         match spec.prepare(token) {
-            Ok(parts) => {
+            Ok(mut parts) => {
+                notices.extend(parts.notice.take());
                 settings.store_slots.push(parts.capacity_slots);
                 settings.stores.push(uri);
                 prepared.push((spec, parts));

@@ -33,7 +33,13 @@ pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedPart
     let (file, memory) = SharedMemory::create("spillway-compressed", layout.bytes)
         .map_err(|errno| no_memory_file(spec, errno))?;
     layout.mark(&memory);
-    Ok(SharedParts { capacity_slots: layout.slots as u32, fd: Some(file), held: Vec::new(), spill: None })
+    Ok(SharedParts {
+        capacity_slots: layout.slots as u32,
+        fd: Some(file),
+        held: Vec::new(),
+        spill: None,
+        notice: None,
+    })
 }
 
 /// Maps the run's memory file into this process.

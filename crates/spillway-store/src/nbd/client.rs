@@ -72,7 +72,7 @@ pub(crate) fn prepare_sized(
                     }
                 };
                 let fd = Some(connection.into_fd());
-                return Ok(SharedParts { capacity_slots, fd, held: Vec::new(), spill: None });
+                return Ok(SharedParts { capacity_slots, fd, held: Vec::new(), spill: None, notice: None });
             }
             Err(error) => last = error,
         }

@@ -1,143 +1,37 @@
-//! The start of a run on a pool.
+//! A run begins on the donors of a pool: each is asked for memory.
 
+use std::collections::BTreeSet;
 use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
-use spillway_pool::placement::capacity;
-use spillway_pool::slabs::room::{Coding, SPARE_SLABS, least_spill_extents};
 use spillway_pool::survey::EXTENT_BYTES;
-use spillway_pool::table::{Table, Terms, words_of};
-use spillway_sys::shared_memory::SharedMemory;
 
+use super::start::{Failure, Start};
 use crate::membership::{self, Member};
-use crate::memory::no_memory_file;
-use crate::spec::{EtcdPool, Members, PoolDonor, PoolSpec, Transport};
+use crate::spec::{EtcdPool, PoolDonor, PoolSpec, Redundancy, Transport};
 use crate::{Claim, SharedParts, StoreError, StoreSpec};
 
 /// How long a donor is waited for that is asked what it has left.
 const STANDING_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks each donor for memory, and makes the table that the run's processes share.
-pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Result<SharedParts, StoreError> {
-    crate::nbd::let_relays_start();
-    let mut held = Vec::new();
-    let begun = begin(spec, pool, run_token, &mut held);
-    if begun.is_err() {
-        // Donors would keep what they have promised for a run that was lost.
-        held.iter().for_each(crate::nbd::end);
-    }
-    let (capacity_slots, fd, spill) = begun?;
-    Ok(SharedParts { capacity_slots, fd: Some(fd), held, spill })
-}
-
-fn begin(
-    spec: &StoreSpec,
-    pool: &PoolSpec,
-    run_token: &str,
-    held: &mut Vec<OwnedFd>,
-) -> Result<(u32, OwnedFd, Option<OwnedFd>), StoreError> {
-    let (mut donors, joining) = match &pool.members {
-        Members::Listed(listed) => (begin_listed(spec, pool, listed, run_token, held)?, 0),
-        Members::Etcd(etcd) => (begin_registered(spec, pool, etcd, run_token, held)?, MAX_DONORS),
-    };
-    let most = extents_on(pool, &donors);
-    // Of a slab the last resort has no more than the parts that are data.
-    let data = pool.code.map_or(1, |code| code.data as u32);
-    let least = pool.code.map_or(1, |code| least_spill_extents(code.data));
-    let extents = (most.saturating_mul(data).max(least), least);
-    let spill = pool.spill.as_ref().map(|wish| super::spill::prepare(spec, wish, extents)).transpose()?;
-    let spilled = spill.as_ref().map_or(0, |(donor, _)| donor.capacity / data);
-    let terms = terms(spec, pool, (most, spilled), joining)?;
-    let spill = spill.map(|(donor, fd)| {
-        donors.push(donor);
-        fd
-    });
-    let bytes = (words_of(&donors, terms) * 8).next_multiple_of(PAGE_SIZE);
-    let (fd, memory) =
-        SharedMemory::create("spillway-pool", bytes).map_err(|errno| no_memory_file(spec, errno))?;
-    let words = memory.atomics_u64(0, bytes / 8);
-    let table = Table::create(words, &donors, terms);
-    Ok((table.slots(), fd, spill))
-}
-
-/// Extents for whose copies, or parts, these donors have room.
-fn extents_on(pool: &PoolSpec, donors: &[NewDonor]) -> u32 {
-    let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
-    capacity(&room, pool.width()).min(u32::MAX / EXTENT_SLOTS)
-}
-
-/// What donors and the last resort have room for, in extents, and what the user asks for of it.
-fn terms(
-    spec: &StoreSpec,
-    pool: &PoolSpec,
-    (on_donors, spilled): (u32, u32),
-    joining: usize,
-) -> Result<Terms, StoreError> {
-    let most = on_donors.saturating_add(spilled).min(u32::MAX / EXTENT_SLOTS);
-    let wanted = pool.size.map(|size| pool.extents_for(size.bytes()));
-    let remedy = "give the donors more memory, name more of them, or ask for less";
-    let coding = |slabs| pool.code.map(|code| Coding::of_slabs(code.data, code.parity, slabs));
-    if let Some(size) = pool.size.filter(|_| wanted.is_some_and(|wanted| wanted > u64::from(most))) {
-        let asked = size.bytes().div_ceil(EXTENT_BYTES) * 2;
-        let has = match coding(most) {
-            Some(coding) => format!(
-                "{} room for {} MiB of pages in {} parts of data and {} of parity",
-                if spilled > 0 { "its donors and its last resort have" } else { "its donors have" },
-                (u64::from(coding.slots) * PAGE_SIZE as u64) >> 20,
-                coding.data,
-                coding.parity
-            ),
-            None => {
-                let also = match spilled {
-                    0 => String::new(),
-                    extents => format!(", its last resort for {} MiB", u64::from(extents) * 2),
-                };
-                format!(
-                    "its donors have room for {} MiB of pages on {} donors each{also}",
-                    u64::from(on_donors) * 2,
-                    pool.copies
-                )
-            }
-        };
-        return Err(spec.unusable(format!("{has}, and {asked} MiB were asked for"), remedy));
-    }
-    let extents = wanted.map_or(most, |wanted| wanted as u32);
-    match coding(extents) {
-        Some(coding) if coding.slots == 0 => Err(spec.unusable(
-            format!(
-                "its donors have room for {extents} extents of 2M each in {} failure domains, and what is \
-                 coded needs {} to begin with",
-                coding.parts(),
-                SPARE_SLABS + 1
-            ),
-            remedy,
-        )),
-        Some(coding) => {
-            let (wanted, least) = (coding.parts(), coding.data);
-            Ok(Terms { extents: 0, wanted, least, joining, coding: Some(coding) })
-        }
-        None => Ok(Terms { extents, wanted: pool.copies, least: pool.least, joining, coding: None }),
-    }
-}
-
 /// Donors that the user has named: each must be usable.
-fn begin_listed(
-    spec: &StoreSpec,
-    pool: &PoolSpec,
+pub(super) fn begin_listed(
+    start: &Start<'_>,
     listed: &[PoolDonor],
-    run_token: &str,
     held: &mut Vec<OwnedFd>,
 ) -> Result<Vec<NewDonor>, StoreError> {
+    let Start { spec, pool, run_token, .. } = *start;
     let asked = asked_of_each(pool, listed.len());
     let mut donors = Vec::with_capacity(listed.len());
     for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
-        let asked = (asked, pool.spill.is_some());
+        // With less than it asks for, a run with a last resort begins too; and one that has another choice
+        // is told by the room that there is in all.
+        let asked = (asked, pool.spill.is_some() || start.is_offer);
         let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
         held.push(fd);
         donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
@@ -152,21 +46,18 @@ fn begin_listed(
 }
 
 /// Donors that are registered: those that can be used, if they are enough.
-fn begin_registered(
-    spec: &StoreSpec,
-    pool: &PoolSpec,
+pub(super) fn begin_registered(
+    start: &Start<'_>,
     etcd: &EtcdPool,
-    run_token: &str,
     held: &mut Vec<OwnedFd>,
-) -> Result<Vec<NewDonor>, StoreError> {
-    let directory = membership::open(etcd)
-        .ok_or_else(|| spec.unusable("this process does not ask etcd", "start it by 'spillway run'"))?;
-    let mut directory = directory.map_err(|reason| spec.unusable(reason, "then try again"))?;
-    let remedy = "see that etcd runs there, or name the donors: pool:HOST:PORT,HOST:PORT";
-    let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
-    members.retain(|member| !member.is_draining);
-    members.sort_by_key(|member| std::cmp::Reverse(member.free_bytes));
-    members.truncate(MAX_DONORS - pool.spill_places());
+) -> Result<Vec<NewDonor>, Failure> {
+    let Start { spec, pool, run_token, .. } = *start;
+    let members = registered(spec, pool, etcd).map_err(Failure::Any)?;
+    let width = pool.redundancy.width();
+    let apart: BTreeSet<u32> = members.iter().map(Member::domain_number).collect();
+    if start.is_offer && apart.len() < width {
+        return Err(Failure::TooFew(too_few(start, etcd, (0, 0), &[])));
+    }
     let asked = asked_of_each(pool, members.len());
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
     for member in &members {
@@ -179,28 +70,53 @@ fn begin_registered(
             Err(reason) => failures.push(format!("{}: {reason}", member.address)),
         }
     }
-    let domains: std::collections::BTreeSet<u32> = donors.iter().map(|donor| donor.domain).collect();
-    if domains.len() >= pool.width() {
-        return Ok(donors);
+    let domains: BTreeSet<u32> = donors.iter().map(|donor| donor.domain).collect();
+    match domains.len() >= width {
+        true => Ok(donors),
+        false => Err(Failure::NoRoom(too_few(start, etcd, (donors.len(), domains.len()), &failures))),
     }
+}
+
+/// The donors that are registered and stay, those with the most free memory first.
+fn registered(spec: &StoreSpec, pool: &PoolSpec, etcd: &EtcdPool) -> Result<Vec<Member>, StoreError> {
+    let directory = membership::open(etcd)
+        .ok_or_else(|| spec.unusable("this process does not ask etcd", "start it by 'spillway run'"))?;
+    let mut directory = directory.map_err(|reason| spec.unusable(reason, "then try again"))?;
+    let remedy = "see that etcd runs there, or name the donors: pool:HOST:PORT,HOST:PORT";
+    let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
+    members.retain(|member| !member.is_draining);
+    members.sort_by_key(|member| std::cmp::Reverse(member.free_bytes));
+    members.truncate(MAX_DONORS - pool.spill_places());
+    Ok(members)
+}
+
+/// So many registered donors, in so many failure domains, do not do.
+fn too_few(
+    start: &Start<'_>,
+    etcd: &EtcdPool,
+    (donors, domains): (usize, usize),
+    failures: &[String],
+) -> StoreError {
+    let redundancy = start.pool.redundancy;
     let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
-    Err(spec.unusable(
+    start.spec.unusable(
         format!(
-            "{} need {} donors that fail apart, and {} can be used now, in {} failure domains{failures}",
-            match pool.code {
-                Some(code) => format!("{} parts of data and {} of parity", code.data, code.parity),
-                None => format!("{} copies of a page", pool.copies),
+            "{} need {} donors that fail apart, and {donors} can be used now, in {domains} failure \
+             domains{failures}",
+            match redundancy {
+                Redundancy::Coded(code) =>
+                    format!("{} parts of data and {} of parity", code.data, code.parity),
+                Redundancy::Copies { .. } | Redundancy::Unsaid =>
+                    format!("{} copies of a page", redundancy.width()),
             },
-            pool.width(),
-            donors.len(),
-            domains.len()
+            redundancy.width(),
         ),
         format!(
             "start more of them (spillway donor --memory SIZE --listen ADDR:PORT --pool {etcd}), or ask for \
              {}",
-            if pool.code.is_some() { "less: data=, parity=" } else { "fewer copies" }
+            if redundancy.code().is_some() { "less: data=, parity=" } else { "fewer copies" }
         ),
-    ))
+    )
 }
 
 /// Begins the run on a donor that is registered, asking for so much, or for what there is where that is not
@@ -239,7 +155,7 @@ pub(super) fn reason_of(error: &StoreError) -> String {
 /// What each of so many donors is asked for where the user says what the run needs: so much that the others
 /// can make up for one that is lost.
 pub(super) fn asked_of_each(pool: &PoolSpec, donors: usize) -> Option<Size> {
-    Some(share_of_each(pool.extents_for(pool.size?.bytes()), pool.width(), donors))
+    Some(share_of_each(pool.extents_for(pool.size?.bytes()), pool.redundancy.width(), donors))
 }
 
 /// The same for so many extents.
@@ -305,7 +221,7 @@ pub(super) fn begin_at(
     let slots = parts.capacity_slots;
     let opened = crate::nbd::open(
         own,
-        SharedParts { capacity_slots: slots, fd: None, held: Vec::new(), spill: None },
+        SharedParts { capacity_slots: slots, fd: None, held: Vec::new(), spill: None, notice: None },
         run_token,
     );
     let is_foreign = opened.and_then(|store| store.open_lane().map(|_lane| store.claim_slot().is_some()));

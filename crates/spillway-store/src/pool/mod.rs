@@ -3,7 +3,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `begin` | a run's start: asks the donors for memory, and makes what the run's processes share |
+//! | `start` | a run's start: copies or coded pages, how much room, and what the run's processes share |
+//! | `begin` | each donor is asked for memory |
 //! | `shared` | the pool as one process sees it: the table, and its ways to each donor |
 //! | `donor_lanes` | a thread's lanes to the donors |
 //! | `lane` | reads, and what is waited for |
@@ -37,9 +38,10 @@ mod silence;
 mod site;
 mod spill;
 mod spill_watch;
+mod start;
 mod store;
 mod watcher;
 mod writes;
 
-pub(crate) use begin::prepare;
+pub(crate) use start::prepare;
 pub(crate) use store::open;

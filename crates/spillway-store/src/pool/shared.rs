@@ -21,7 +21,7 @@ use super::begin::{donor_spec, token_of};
 use super::spill::LastResort;
 use crate::memory::{no_memory_file, shared_file};
 use crate::nbd::{Door, known_address};
-use crate::spec::PoolSpec;
+use crate::spec::{Code, PoolSpec, Redundancy};
 use crate::{Event, Hear, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};
 
 /// A donor that breaks a connection gets so long to take another, before a read goes elsewhere.
@@ -74,6 +74,14 @@ pub(super) fn now_ms() -> u64 {
     1 + now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
 }
 
+/// How the run's pages outlive donors, as was settled when it began.
+fn redundancy_of(table: &Table<'_>) -> Redundancy {
+    match table.coding() {
+        Some(coding) => Redundancy::Coded(Code { data: coding.data, parity: coding.parity }),
+        None => Redundancy::Copies { copies: table.wanted_copies(), least: table.least_copies() },
+    }
+}
+
 impl Shared {
     /// Maps the run's table into this process.
     pub(super) fn open(
@@ -102,7 +110,7 @@ impl Shared {
         let donors = (0..MAX_DONORS).map(|_| Donor::default()).collect();
         Ok(Shared {
             uri: spec.to_string(),
-            spec: pool.clone(),
+            spec: pool.with(redundancy_of(&table)),
             token: run_token.to_owned(),
             memory,
             donors,
@@ -199,8 +207,13 @@ impl Shared {
         patience: Patience,
     ) -> Result<Way, StoreError> {
         let (capacity, _) = self.table().room(donor);
-        let parts =
-            SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new(), spill: None };
+        let parts = SharedParts {
+            capacity_slots: capacity * EXTENT_SLOTS,
+            fd: None,
+            held: Vec::new(),
+            spill: None,
+            notice: None,
+        };
         let token = token_of(&self.token, word.life);
         let no_address = || StoreError::Gone {
             store: self.uri.clone(),

@@ -111,7 +111,7 @@ impl LastResort {
         if fd.is_none() {
             return Err(spec.unusable("its last resort did not arrive", "start the run anew"));
         }
-        let parts = SharedParts { capacity_slots, fd, held: Vec::new(), spill: None };
+        let parts = SharedParts { capacity_slots, fd, held: Vec::new(), spill: None, notice: None };
         let store = crate::file::open(&file, parts)?;
         Ok(Self { donor, path: wish.path.display().to_string(), store, unread: Mutex::default() })
     }

@@ -225,7 +225,10 @@ fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
         (_, Some(refusal)) => Err(refusal.clone()),
         (Some(Outcome::TooFew { copies }), None) => Err(StoreError::Io {
             store: store(),
-            reason: format!("{copies} donors have taken the page, and {} must", shared.spec.least),
+            reason: format!(
+                "{copies} donors have taken the page, and {} must",
+                shared.table().least_copies()
+            ),
         }),
         (Some(Outcome::NoDonor), None) if has_donors(shared) => Err(StoreError::Full { store: store() }),
         (Some(Outcome::NoDonor), None) => Err(StoreError::Io { store: store(), reason: no_donor(shared) }),

@@ -53,7 +53,7 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
             .unusable(reason, format!("start one here: spillway donor --memory SIZE --shm {}", store.name)),
         other => other,
     })?;
-    Ok(SharedParts { capacity_slots, fd: Some(socket), held: Vec::new(), spill: None })
+    Ok(SharedParts { capacity_slots, fd: Some(socket), held: Vec::new(), spill: None, notice: None })
 }
 
 /// Ends the run, as [`StoreSpec::end`] says.

@@ -14,11 +14,10 @@ use spillway_pool::survey::EXTENT_BYTES;
 
 use super::members::{Members, PoolDonor};
 use super::query::{Query, encode, encode_path};
+use super::redundancy::{Code, Redundancy};
 use super::transport::Transport;
 use super::wishes::Patience;
 
-/// Copies of a page where nobody says how many.
-pub(super) const USUAL_COPIES: usize = 2;
 /// Bytes that are copied a second at most while lost copies are made anew.
 pub(super) const USUAL_REBUILD: Size = Size::from_bytes(256 << 20);
 
@@ -32,15 +31,6 @@ pub enum Domains {
     Each,
     /// `a,b,a`: those of one name here; a name for each donor, in their order.
     Named(Vec<String>),
-}
-
-/// How pages are coded (`?data=K&parity=M`): each whole on one donor, and recovered from any K of K+M.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Code {
-    /// Parts that are pages as they are.
-    pub data: usize,
-    /// Parts that are computed of them: so many donors may die.
-    pub parity: usize,
 }
 
 /// A file for the pages for which a pool's donors have no room.
@@ -57,12 +47,8 @@ pub struct Spill {
 pub struct PoolSpec {
     /// The donors that it has.
     pub members: Members,
-    /// On how many of them each page is, where it is not coded.
-    pub copies: usize,
-    /// On how many a page must be for its write to count.
-    pub least: usize,
-    /// How pages are coded, in place of copies.
-    pub code: Option<Code>,
+    /// How a page outlives the donors that it is on.
+    pub redundancy: Redundancy,
     /// Bytes of pages that the run may need; by default what the donors have.
     pub size: Option<Size>,
     /// How long a silent donor is waited for by a write, and how long a page whose donors are all away.
@@ -88,18 +74,18 @@ impl PoolSpec {
         usize::from(self.spill.is_some())
     }
 
-    /// Donors that fail apart and among which a page is spread.
+    /// The same pool with this redundancy.
     #[must_use]
-    pub fn width(&self) -> usize {
-        self.code.map_or(self.copies, |code| code.data + code.parity)
+    pub fn with(&self, redundancy: Redundancy) -> Self {
+        Self { redundancy, ..self.clone() }
     }
 
-    /// Extents that each of so many donors needs for so many bytes of pages.
+    /// Extents that each donor needs for so many bytes of pages, if all have a part of each.
     #[must_use]
     pub fn extents_for(&self, bytes: u64) -> u64 {
-        match self.code {
-            Some(code) => slabs_for(bytes.div_ceil(PAGE_SIZE as u64), code.data),
-            None => bytes.div_ceil(EXTENT_BYTES),
+        match self.redundancy {
+            Redundancy::Coded(code) => slabs_for(bytes.div_ceil(PAGE_SIZE as u64), code.data),
+            Redundancy::Unsaid | Redundancy::Copies { .. } => bytes.div_ceil(EXTENT_BYTES),
         }
     }
 
@@ -134,7 +120,9 @@ impl PoolSpec {
         names.iter().map(number).collect()
     }
 
-    pub(super) fn domain_count(&self) -> usize {
+    /// How many of the listed donors fail apart.
+    #[must_use]
+    pub fn domain_count(&self) -> usize {
         let mut numbers = self.domain_numbers();
         numbers.sort_unstable();
         numbers.dedup();
@@ -154,14 +142,18 @@ impl fmt::Display for PoolSpec {
             Members::Etcd(pool) => pool.fmt(f)?,
         }
         let mut query = Query::default();
-        if let Some(Code { data, parity }) = self.code {
-            query.put(f, "data", data)?;
-            query.put(f, "parity", parity)?;
-        } else if self.copies != USUAL_COPIES {
-            query.put(f, "copies", self.copies)?;
-        }
-        if self.least != 1 {
-            query.put(f, "least", self.least)?;
+        match self.redundancy {
+            Redundancy::Unsaid => {}
+            Redundancy::Coded(Code { data, parity }) => {
+                query.put(f, "data", data)?;
+                query.put(f, "parity", parity)?;
+            }
+            Redundancy::Copies { copies, least } => {
+                query.put(f, "copies", copies)?;
+                if least != 1 {
+                    query.put(f, "least", least)?;
+                }
+            }
         }
         query.size(f, self.size)?;
         for (name, own, usual) in [

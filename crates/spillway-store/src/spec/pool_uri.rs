@@ -7,13 +7,11 @@ use spillway_pool::slabs::room::{MOST_DATA, MOST_PARITY};
 use spillway_pool::{MAX_DONORS, MOST_WANTED_COPIES};
 
 use super::members::{EtcdPool, EtcdSpeech, Members, PoolDonor};
-use super::pool::{Code, Domains, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
+use super::pool::{Domains, PoolSpec, USUAL_REBUILD};
+use super::redundancy::{Code, Redundancy};
 use super::transport::Transport;
 use super::wishes::Patience;
 use super::{DEFAULT_NBD_PORT, SpecError, StoreSpec, Uri};
-
-/// How pages are coded where only one of the two numbers is given.
-const USUAL_CODE: Code = Code { data: 4, parity: 2 };
 
 const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N or pool:etcd://HOST:PORT/NAME";
 
@@ -65,9 +63,7 @@ impl Uri<'_> {
             }
             false => Members::Listed(self.pool_donors()?),
         };
-        let code = self.code((data, parity), copies.is_some() || least.is_some())?;
-        let copies = self.count("copies", copies, USUAL_COPIES, 1..=MOST_WANTED_COPIES)?;
-        let least = self.count("least", least, 1, 1..=copies)?;
+        let redundancy = self.redundancy((copies, least), (data, parity))?;
         let usual = PoolSpec::USUAL_PATIENCE;
         let patience = Patience {
             timeout: self.seconds("timeout", timeout, usual.timeout)?,
@@ -93,8 +89,7 @@ impl Uri<'_> {
         };
         let size = self.any_size(size)?;
         let spill = self.spill((spill, spill_size))?;
-        let pool =
-            PoolSpec { members, copies, least, code, size, patience, domains, rebuild, transport, spill };
+        let pool = PoolSpec { members, redundancy, size, patience, domains, rebuild, transport, spill };
         self.has_enough_donors(&pool)?;
         Ok(StoreSpec::Pool(Box::new(pool)))
     }
@@ -119,27 +114,44 @@ impl Uri<'_> {
         })
     }
 
-    /// `data=K&parity=M`, where one of them is given.
-    fn code(
+    /// `copies=N&least=M` or `data=K&parity=M`, where one of them is given.
+    fn redundancy(
         &self,
+        (copies, least): (Option<Vec<u8>>, Option<Vec<u8>>),
         (data, parity): (Option<Vec<u8>>, Option<Vec<u8>>),
-        has_copies: bool,
-    ) -> Result<Option<Code>, SpecError> {
-        if data.is_none() && parity.is_none() {
-            return Ok(None);
+    ) -> Result<Redundancy, SpecError> {
+        let (has_copies, is_coded) =
+            (copies.is_some() || least.is_some(), data.is_some() || parity.is_some());
+        match (has_copies, is_coded) {
+            (false, false) => Ok(Redundancy::Unsaid),
+            (true, true) => {
+                let reason = "and 'copies' or 'least' are two ways to survive donors: give one of the two";
+                Err(self.parameter(if data.is_some() { "data" } else { "parity" }, reason))
+            }
+            (true, false) => {
+                let usual = Redundancy::USUAL_COPIES.width();
+                let copies = self.count("copies", copies, usual, 1..=MOST_WANTED_COPIES)?;
+                Ok(Redundancy::Copies { copies, least: self.count("least", least, 1, 1..=copies)? })
+            }
+            (false, true) => self.coded(data, parity),
         }
-        if has_copies {
-            let reason = "and 'copies' or 'least' are two ways to survive donors: give one of the two";
-            return Err(self.parameter(if data.is_some() { "data" } else { "parity" }, reason));
+    }
+
+    /// `data=K&parity=M`. Parity of one page is that page again: with `data=1` these are copies.
+    fn coded(&self, data: Option<Vec<u8>>, parity: Option<Vec<u8>>) -> Result<Redundancy, SpecError> {
+        let data = self.count("data", data, Code::USUAL.data, 1..=MOST_DATA)?;
+        if data == 1 {
+            let usual = Redundancy::USUAL_COPIES.width() - 1;
+            let parity = self.count("parity", parity, usual, 0..=MOST_WANTED_COPIES - 1)?;
+            return Ok(Redundancy::Copies { copies: 1 + parity, least: 1 });
         }
-        let data = self.count("data", data, USUAL_CODE.data, 2..=MOST_DATA)?;
-        let parity = self.count("parity", parity, USUAL_CODE.parity, 1..=MOST_PARITY)?;
-        Ok(Some(Code { data, parity }))
+        let parity = self.count("parity", parity, Code::USUAL.parity, 1..=MOST_PARITY)?;
+        Ok(Redundancy::Coded(Code { data, parity }))
     }
 
     /// Whether there can be so many parts of a page's row on donors that were listed.
     fn has_enough_for_code(&self, pool: &PoolSpec, code: Code) -> Result<(), SpecError> {
-        let (needed, donors, domains) = (pool.width(), pool.listed().len(), pool.domain_count());
+        let (needed, donors, domains) = (code.parts(), pool.listed().len(), pool.domain_count());
         if !matches!(pool.members, Members::Listed(_)) || domains >= needed {
             return Ok(());
         }
@@ -164,13 +176,13 @@ impl Uri<'_> {
 
     /// Whether there can be so many copies on donors that were listed.
     fn has_enough_donors(&self, pool: &PoolSpec) -> Result<(), SpecError> {
-        let (copies, donors) = (pool.copies, pool.listed().len());
+        let (copies, donors) = (pool.redundancy.width(), pool.listed().len());
         let is_listed = matches!(pool.members, Members::Listed(_));
         if donors + pool.spill_places() > MAX_DONORS {
             let reason = format!("with a last resort a pool can have {} donors: name fewer", MAX_DONORS - 1);
             return Err(self.form(reason, FORM));
         }
-        if let Some(code) = pool.code {
+        if let Some(code) = pool.redundancy.code() {
             return self.has_enough_for_code(pool, code);
         }
         if is_listed && pool.domain_count() < copies {
