@@ -11,7 +11,7 @@ use spillway_pool::MAX_DONORS;
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::survey::EXTENT_BYTES;
 
-use super::start::{Failure, Start};
+use super::attempt::{Attempt, Failure};
 use crate::membership::{self, Member};
 use crate::spec::{EtcdPool, PoolDonor, PoolSpec, Redundancy, Transport};
 use crate::{Claim, SharedParts, StoreError, StoreSpec};
@@ -21,17 +21,17 @@ const STANDING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Donors that the user has named: each must be usable.
 pub(super) fn begin_listed(
-    start: &Start<'_>,
+    attempt: &Attempt<'_>,
     listed: &[PoolDonor],
     held: &mut Vec<OwnedFd>,
 ) -> Result<Vec<NewDonor>, StoreError> {
-    let Start { spec, pool, run_token, .. } = *start;
+    let Attempt { spec, pool, run_token, .. } = *attempt;
     let asked = asked_of_each(pool, listed.len());
     let mut donors = Vec::with_capacity(listed.len());
     for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
         // With less than it asks for, a run with a last resort begins too; and one that has another choice
         // is told by the room that there is in all.
-        let asked = (asked, pool.spill.is_some() || start.is_offer);
+        let asked = (asked, pool.spill.is_some() || attempt.is_offer);
         let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
         held.push(fd);
         donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
@@ -47,16 +47,16 @@ pub(super) fn begin_listed(
 
 /// Donors that are registered: those that can be used, if they are enough.
 pub(super) fn begin_registered(
-    start: &Start<'_>,
+    attempt: &Attempt<'_>,
     etcd: &EtcdPool,
     held: &mut Vec<OwnedFd>,
 ) -> Result<Vec<NewDonor>, Failure> {
-    let Start { spec, pool, run_token, .. } = *start;
+    let Attempt { spec, pool, run_token, .. } = *attempt;
     let members = registered(spec, pool, etcd).map_err(Failure::Any)?;
     let width = pool.redundancy.width();
     let apart: BTreeSet<u32> = members.iter().map(Member::domain_number).collect();
-    if start.is_offer && apart.len() < width {
-        return Err(Failure::TooFew(too_few(start, etcd, (0, 0), &[])));
+    if attempt.is_offer && apart.len() < width {
+        return Err(Failure::TooFew(too_few(attempt, etcd, (0, 0), &[])));
     }
     let asked = asked_of_each(pool, members.len());
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ pub(super) fn begin_registered(
     let domains: BTreeSet<u32> = donors.iter().map(|donor| donor.domain).collect();
     match domains.len() >= width {
         true => Ok(donors),
-        false => Err(Failure::NoRoom(too_few(start, etcd, (donors.len(), domains.len()), &failures))),
+        false => Err(Failure::NoRoom(too_few(attempt, etcd, (donors.len(), domains.len()), &failures))),
     }
 }
 
@@ -92,14 +92,14 @@ fn registered(spec: &StoreSpec, pool: &PoolSpec, etcd: &EtcdPool) -> Result<Vec<
 
 /// So many registered donors, in so many failure domains, do not do.
 fn too_few(
-    start: &Start<'_>,
+    attempt: &Attempt<'_>,
     etcd: &EtcdPool,
     (donors, domains): (usize, usize),
     failures: &[String],
 ) -> StoreError {
-    let redundancy = start.pool.redundancy;
+    let redundancy = attempt.pool.redundancy;
     let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
-    start.spec.unusable(
+    attempt.spec.unusable(
         format!(
             "{} need {} donors that fail apart, and {donors} can be used now, in {domains} failure \
              domains{failures}",

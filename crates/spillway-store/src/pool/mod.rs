@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `start` | a run's start: copies or coded pages, how much room, and what the run's processes share |
+//! | `attempt` | one attempt to start, by one of these |
 //! | `begin` | each donor is asked for memory |
 //! | `shared` | the pool as one process sees it: the table, and its ways to each donor |
 //! | `donor_lanes` | a thread's lanes to the donors |
@@ -23,6 +24,7 @@
 //! | `coded` | pages that are coded in place of copied |
 //! | `store` | the pool as the rest of Spillway sees it |
 
+mod attempt;
 mod begin;
 mod care;
 mod coded;

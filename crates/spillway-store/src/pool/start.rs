@@ -13,43 +13,17 @@ use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
 
+use super::attempt::{Attempt, Failure};
 use super::begin::{begin_listed, begin_registered, reason_of};
 use crate::memory::no_memory_file;
 use crate::spec::{Code, Members, PoolSpec, Redundancy};
 use crate::{SharedParts, StoreError, StoreSpec};
 
-/// A run that begins on a pool.
-pub(super) struct Start<'a> {
-    pub(super) spec: &'a StoreSpec,
-    /// The pool, with a redundancy that is settled.
-    pub(super) pool: &'a PoolSpec,
-    pub(super) run_token: &'a str,
-    /// Nobody asked for that redundancy: there is another where it does not pay.
-    pub(super) is_offer: bool,
-}
-
-/// Why a run does not begin with a redundancy.
-pub(super) enum Failure {
-    /// There are not so many donors, so nobody expects it.
-    TooFew(StoreError),
-    /// The donors that there are have no room by it. By another they may have.
-    NoRoom(StoreError),
-    /// It begins by no redundancy.
-    Any(StoreError),
-}
-
-impl Failure {
-    fn error(self) -> StoreError {
-        let (Self::TooFew(error) | Self::NoRoom(error) | Self::Any(error)) = self;
-        error
-    }
-}
-
 /// Asks each donor for memory, and makes the table that the run's processes share.
 pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Result<SharedParts, StoreError> {
     crate::nbd::let_relays_start();
     let begin_with = |redundancy, is_offer| {
-        begin_or_leave(&Start { spec, pool: &pool.with(redundancy), run_token, is_offer })
+        begin_or_leave(&Attempt { spec, pool: &pool.with(redundancy), run_token, is_offer })
     };
     if pool.redundancy != Redundancy::Unsaid {
         return begin_with(pool.redundancy, false).map_err(Failure::error);
@@ -64,17 +38,17 @@ pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Res
     let notice = why_copied.map(|reason| {
         let Code { data, parity } = Code::USUAL;
         format!(
-            "pool: pages are kept on 2 donors each, so one may die at a time, and not in {data} parts of data \
-             and {parity} of parity: {reason}"
+            "pool: pages are kept on 2 donors each, so one may die at a time, and not in {data} parts of \
+             data and {parity} of parity: {reason}"
         )
     });
     Ok(SharedParts { notice, ..parts })
 }
 
 /// Begins, or leaves the donors that have promised something.
-fn begin_or_leave(start: &Start<'_>) -> Result<SharedParts, Failure> {
+fn begin_or_leave(attempt: &Attempt<'_>) -> Result<SharedParts, Failure> {
     let mut held = Vec::new();
-    let begun = begin(start, &mut held);
+    let begun = begin(attempt, &mut held);
     if begun.is_err() {
         // Donors would keep what they have promised for a run that was lost.
         held.iter().for_each(crate::nbd::end);
@@ -83,18 +57,18 @@ fn begin_or_leave(start: &Start<'_>) -> Result<SharedParts, Failure> {
     Ok(SharedParts { capacity_slots, fd: Some(fd), held, spill, notice: None })
 }
 
-fn begin(start: &Start<'_>, held: &mut Vec<OwnedFd>) -> Result<(u32, OwnedFd, Option<OwnedFd>), Failure> {
-    let Start { spec, pool, .. } = *start;
+fn begin(attempt: &Attempt<'_>, held: &mut Vec<OwnedFd>) -> Result<(u32, OwnedFd, Option<OwnedFd>), Failure> {
+    let Attempt { spec, pool, .. } = *attempt;
     let (mut donors, joining) = match &pool.members {
-        Members::Listed(_) if start.is_offer && pool.domain_count() < pool.redundancy.width() => {
+        Members::Listed(_) if attempt.is_offer && pool.domain_count() < pool.redundancy.width() => {
             return Err(Failure::TooFew(spec.unusable("its donors are too few", "name more of them")));
         }
-        Members::Listed(listed) => (begin_listed(start, listed, held).map_err(Failure::Any)?, 0),
-        Members::Etcd(etcd) => (begin_registered(start, etcd, held)?, MAX_DONORS),
+        Members::Listed(listed) => (begin_listed(attempt, listed, held).map_err(Failure::Any)?, 0),
+        Members::Etcd(etcd) => (begin_registered(attempt, etcd, held)?, MAX_DONORS),
     };
     let most = extents_on(pool.redundancy, &donors);
-    if start.is_offer {
-        pays(start, most, &donors).map_err(Failure::NoRoom)?;
+    if attempt.is_offer {
+        pays(attempt, most, &donors).map_err(Failure::NoRoom)?;
     }
     // Of a slab the last resort has no more than the parts that are data.
     let data = pool.redundancy.code().map_or(1, |code| code.data as u32);
@@ -103,7 +77,7 @@ fn begin(start: &Start<'_>, held: &mut Vec<OwnedFd>) -> Result<(u32, OwnedFd, Op
     let spill = pool.spill.as_ref().map(|wish| super::spill::prepare(spec, wish, extents));
     let spill = spill.transpose().map_err(Failure::NoRoom)?;
     let spilled = spill.as_ref().map_or(0, |(donor, _)| donor.capacity / data);
-    let terms = terms(start, (most, spilled), joining).map_err(Failure::NoRoom)?;
+    let terms = terms(attempt, (most, spilled), joining).map_err(Failure::NoRoom)?;
     let spill = spill.map(|(donor, fd)| {
         donors.push(donor);
         fd
@@ -131,9 +105,9 @@ fn mib_of(pages: u64) -> u64 {
 }
 
 /// Whether donors have no less room for coded pages than for copies, or at least as much as is asked for.
-fn pays(start: &Start<'_>, slabs: u32, donors: &[NewDonor]) -> Result<(), StoreError> {
-    let Redundancy::Coded(code) = start.pool.redundancy else { return Ok(()) };
-    if start.pool.size.is_some() || start.pool.spill.is_some() {
+fn pays(attempt: &Attempt<'_>, slabs: u32, donors: &[NewDonor]) -> Result<(), StoreError> {
+    let Redundancy::Coded(code) = attempt.pool.redundancy else { return Ok(()) };
+    if attempt.pool.size.is_some() || attempt.pool.spill.is_some() {
         return Ok(());
     }
     let coded = u64::from(Coding::of_slabs(code.data, code.parity, slabs).slots);
@@ -143,12 +117,16 @@ fn pays(start: &Start<'_>, slabs: u32, donors: &[NewDonor]) -> Result<(), StoreE
     }
     let reason =
         format!("that would have room for {} MiB of pages in place of {}", mib_of(coded), mib_of(copied));
-    Err(start.spec.unusable(reason, "lend more, and as much on each donor"))
+    Err(attempt.spec.unusable(reason, "lend more, and as much on each donor"))
 }
 
 /// What donors and the last resort have room for, in extents, and what the user asks for of it.
-fn terms(start: &Start<'_>, (on_donors, spilled): (u32, u32), joining: usize) -> Result<Terms, StoreError> {
-    let Start { spec, pool, .. } = *start;
+fn terms(
+    attempt: &Attempt<'_>,
+    (on_donors, spilled): (u32, u32),
+    joining: usize,
+) -> Result<Terms, StoreError> {
+    let Attempt { spec, pool, .. } = *attempt;
     let most = on_donors.saturating_add(spilled).min(u32::MAX / EXTENT_SLOTS);
     let wanted = pool.size.map(|size| pool.extents_for(size.bytes()));
     let remedy = "give the donors more memory, name more of them, or ask for less";
