@@ -125,6 +125,7 @@ fn donor() -> Result<(), Failure> {
         drain: Duration::ZERO,
         limits: Limits::of(16),
         force: false,
+        keep_free: None,
         protect: false,
     })?;
     let places: Vec<String> = donor.places().map(ToString::to_string).collect();

@@ -31,6 +31,14 @@ pub enum DonorError {
         /// How much the machine has available.
         available: Size,
     },
+    /// Nothing would be left to lend.
+    #[error("--keep-free {keep_free} of the {total} that there is leaves nothing to lend: keep less free")]
+    KeepFree {
+        /// What is to be kept free.
+        keep_free: Size,
+        /// All that the machine, or the control group, has.
+        total: Size,
+    },
     /// More than its control group may have.
     #[error(
         "--memory {memory} is more than the {room} that the control group of this process has left of its \

@@ -112,6 +112,15 @@ pub enum Event {
         /// Whether its runs are to go elsewhere.
         is_draining: bool,
     },
+    /// Its machine has become short of memory, or is so no more.
+    Short {
+        /// What the machine could still give.
+        available: Size,
+        /// What is kept free there.
+        keep_free: Size,
+        /// Which of the two.
+        is_short: bool,
+    },
     /// It is told to end, and waits for those that are there.
     Ending {
         /// Runs that it has.
@@ -161,6 +170,15 @@ impl Event {
             Self::Drain { peer, is_draining: false } => {
                 format!("{peer} has it stay: new runs are let in again")
             }
+            Self::Short { available, keep_free, is_short: true } => format!(
+                "this machine is short of memory ({available} available, {keep_free} are kept free): nothing \
+                 is promised, and what runs on pools have here moves to others"
+            ),
+            Self::Short { available, is_short: false, .. } => {
+                format!(
+                    "this machine is short of memory no more ({available} available): the donor lends again"
+                )
+            }
             Self::Ending { runs, connections, drain } => format!(
                 "it is told to end: nobody new is let in, and it waits up to {} s for {runs} runs and \
                  {connections} connections to end; a second signal ends it at once",
@@ -193,6 +211,9 @@ impl Event {
                 told::export_dropped(text, &of(peer), name, held.bytes())
             }
             Self::Drain { peer, is_draining } => told::draining(text, &of(peer), *is_draining),
+            Self::Short { available, keep_free, is_short } => {
+                told::short(text, available.bytes(), keep_free.bytes(), *is_short)
+            }
             Self::Ending { runs, connections, .. } => told::ending(text, *runs, *connections),
             Self::Note(_) => told::note(text),
         }

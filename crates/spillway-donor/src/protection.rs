@@ -15,6 +15,8 @@ use crate::status::Pressure;
 /// others of its size, and still before none at all.
 const OOM_SCORE_ADJ: i32 = -500;
 const OOM_FILE: &str = "/proc/self/oom_score_adj";
+/// Of all memory one part in so many is kept free where nobody says how much.
+const KEPT_FREE_ONE_IN: u64 = 32;
 const PRESSURE_FILE: &str = "/proc/pressure/memory";
 
 /// Checks that this machine, and the control group of this process, have so much memory.
@@ -44,10 +46,27 @@ fn overhead_bytes(memory: Size) -> u64 {
 #[must_use]
 pub fn pressure() -> Pressure {
     let text = fs::read_to_string(PRESSURE_FILE).ok();
+    let of_group = group_room().map(|group| group.room_bytes);
     Pressure {
-        available_bytes: available_memory().map(Size::bytes),
+        available_bytes: available_memory().map(Size::bytes).into_iter().chain(of_group).min(),
         stalled_share: text.as_deref().and_then(stalled_share),
+        ..Pressure::default()
     }
+}
+
+/// What is kept free where nobody says how much: a share of all that the machine, or the control group, has.
+#[must_use]
+pub fn usual_keep_free() -> Size {
+    let limit_bytes = group_room().map_or(u64::MAX, |group| group.limit_bytes);
+    Size::from_bytes(memory_of("MemTotal:").map_or(0, Size::bytes).min(limit_bytes) / KEPT_FREE_ONE_IN)
+}
+
+/// Checks that something is left to lend beside what is to be kept free.
+pub fn check_keep_free(keep_free: Size) -> Result<(), DonorError> {
+    let limit_bytes = group_room().map_or(u64::MAX, |group| group.limit_bytes);
+    let Some(total) = memory_of("MemTotal:") else { return Ok(()) };
+    let total = Size::from_bytes(total.bytes().min(limit_bytes));
+    if keep_free < total { Ok(()) } else { Err(DonorError::KeepFree { keep_free, total }) }
 }
 
 /// The share that the first line of proc_pressure(5) tells of the last ten seconds, 0 to 1.
@@ -59,8 +78,13 @@ fn stalled_share(text: &str) -> Option<f64> {
 
 /// Memory that the machine can spare now; `None` where the kernel does not say.
 fn available_memory() -> Option<Size> {
+    memory_of("MemAvailable:")
+}
+
+/// What a line of proc_meminfo(5) says.
+fn memory_of(name: &str) -> Option<Size> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(Size::from_bytes(kib.saturating_mul(1024)))
 }

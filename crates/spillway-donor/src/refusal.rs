@@ -64,6 +64,12 @@ pub enum OpenError {
     /// The donor is being drained.
     #[error("this donor is being drained: name another, or let it stay (spillway pool drain --stop)")]
     Draining,
+    /// Its machine needs its memory itself.
+    #[error("the donor's machine is short of memory: name another, or wait until it has {keep_free} free")]
+    Short {
+        /// What is kept free there.
+        keep_free: Size,
+    },
     /// The donor is about to end.
     #[error("this donor is ending: name another")]
     Ending,

@@ -18,6 +18,7 @@ use spillway_nbd::standing::Standing;
 use crate::export::Export;
 use crate::frames::FramePool;
 use crate::journal::{Event, Journal};
+use crate::lending::{Lending, Sample};
 use crate::limits::Limits;
 use crate::lock;
 use crate::peer::Peer;
@@ -37,7 +38,17 @@ pub struct Registry {
     is_ending: AtomicBool,
     /// The same, and those that are there are asked to go elsewhere.
     is_draining: AtomicBool,
+    lending: Mutex<Lending>,
     entries: Mutex<Entries>,
+}
+
+/// What a donor has to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Bytes that may still be promised.
+    pub free_bytes: u64,
+    /// Bytes that are lent in all: these, and what is promised or taken.
+    pub offered_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -112,8 +123,8 @@ impl Registry {
     #[must_use]
     pub fn new(pool: Arc<FramePool>, size_bytes: u64, terms: Terms, journal: Arc<Journal>) -> Arc<Self> {
         let (is_ending, is_draining) = (AtomicBool::new(false), AtomicBool::new(false));
-        let entries = Mutex::default();
-        Arc::new(Self { pool, size_bytes, terms, journal, is_ending, is_draining, entries })
+        let (lending, entries) = (Mutex::new(Lending::new(terms.keep_free.bytes())), Mutex::default());
+        Arc::new(Self { pool, size_bytes, terms, journal, is_ending, is_draining, lending, entries })
     }
 
     /// Size of a named export, and most that a private one can have.
@@ -159,6 +170,42 @@ impl Registry {
         self.journal.tell(&Event::Drain { peer, is_draining });
     }
 
+    /// Takes note of how the machine is off for memory. What is promised hangs on it, and whether runs are
+    /// asked to go elsewhere.
+    pub fn note_available(&self, sample: Sample) {
+        let turned = lock(&self.lending).note(sample);
+        if let Some(is_short) = turned {
+            let (available, keep_free) = (Size::from_bytes(sample.available_bytes), self.terms.keep_free);
+            self.journal.tell(&Event::Short { available, keep_free, is_short });
+        }
+    }
+
+    /// Whether the machine is short of memory.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        lock(&self.lending).is_short()
+    }
+
+    /// What is kept free on the machine.
+    #[must_use]
+    pub fn keep_free(&self) -> Size {
+        self.terms.keep_free
+    }
+
+    /// What may still be promised, and what is lent with it. Of what is promised already all may be taken
+    /// any time.
+    #[must_use]
+    pub fn offer(&self) -> Offer {
+        let frames = self.pool.standing();
+        let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        let committed_bytes = self.size_bytes.saturating_sub(bytes(frames.unpromised));
+        let untaken_bytes = committed_bytes.saturating_sub(bytes(frames.taken));
+        let spare_bytes = lock(&self.lending).spare_bytes().unwrap_or(u64::MAX);
+        let free_bytes = bytes(frames.unpromised).min(spare_bytes.saturating_sub(untaken_bytes));
+        let free_bytes = free_bytes - free_bytes % PAGE_SIZE as u64;
+        Offer { free_bytes, offered_bytes: committed_bytes + free_bytes }
+    }
+
     /// How the donor stands, for anybody who may connect.
     #[must_use]
     pub fn standing(&self) -> Standing {
@@ -169,14 +216,16 @@ impl Registry {
         };
         let frames = self.pool.standing();
         let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        let Offer { free_bytes, offered_bytes } = self.offer();
         Standing {
-            offered_bytes: self.size_bytes,
+            offered_bytes,
             promised_bytes: bytes(frames.promised),
-            free_bytes: bytes(frames.unpromised),
+            free_bytes,
             held_bytes: bytes(frames.taken),
             run_bytes: bytes(run_pages),
             runs,
             is_draining: self.is_draining.load(Ordering::Relaxed),
+            is_short: self.is_short(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -231,6 +280,9 @@ impl Registry {
             if self.is_draining.load(Ordering::Relaxed) {
                 return Err(OpenError::Draining);
             }
+            if matches!(visitor, Visitor::Run { .. }) && self.is_short() {
+                return Err(OpenError::Short { keep_free: self.terms.keep_free });
+            }
             entries.make_room(&self.terms.limits, peer)?;
             let entry = self.make(&mut entries, visitor, peer)?;
             events.push(match visitor {
@@ -239,7 +291,7 @@ impl Registry {
                     run: entry.run,
                     peer,
                     granted: Size::from_bytes(entry.export.size_bytes()),
-                    free: self.unpromised(),
+                    free: Size::from_bytes(self.offer().free_bytes),
                 },
             });
             entries.insert(name, visitor, entry);
@@ -278,7 +330,7 @@ impl Registry {
             let (asked, most) = (Size::from_bytes(asked_bytes), Size::from_bytes(most_bytes));
             return Err(OpenError::TooLarge { asked, most });
         }
-        let free_bytes = self.unpromised().bytes();
+        let Offer { free_bytes, offered_bytes } = self.offer();
         let share_bytes = share.as_ref().map_or(u64::MAX, |share| (share.left() * PAGE_SIZE) as u64);
         let bytes = match asked_bytes {
             0 => most_bytes.min(free_bytes).min(share_bytes),
@@ -292,22 +344,19 @@ impl Registry {
             let (asked, left) = (Size::from_bytes(asked_bytes), Size::from_bytes(share_bytes));
             return Err(OpenError::ShareSpent { asked, left, most });
         }
-        let promise = if frames == 0 { None } else { self.pool.promise(frames).ok() };
+        let is_spare = frames > 0 && bytes <= free_bytes;
+        let promise = if is_spare { self.pool.promise(frames).ok() } else { None };
         let Some(promise) = promise else {
             if let Some(share) = share {
                 share.give_back(frames);
             }
             let (lost, lost_for) = self.lost(entries);
             let (asked, free) = (Size::from_bytes(asked_bytes), Size::from_bytes(free_bytes));
-            let offered = Size::from_bytes(self.size_bytes);
+            let offered = Size::from_bytes(offered_bytes);
             return Err(OpenError::NoRoom { asked, free, offered, lost, lost_for });
         };
         let size_bytes = (frames * PAGE_SIZE) as u64;
         Ok(Export::new(Arc::clone(&self.pool), size_bytes, Some(promise)).counted(share))
-    }
-
-    fn unpromised(&self) -> Size {
-        Size::from_bytes((self.pool.standing().unpromised * PAGE_SIZE) as u64)
     }
 
     /// What is promised to runs that are lost, and how long it is still kept for them.

@@ -23,12 +23,13 @@ use crate::connections::{Connections, Stage};
 use crate::error::DonorError;
 use crate::frames::FramePool;
 use crate::journal::{Event, Journal};
+use crate::lending::Sample;
 use crate::limits::Limits;
 use crate::listening::{Listener, Protection, listen_shm, listen_tcp, listen_unix};
 use crate::peer::Peer;
 use crate::place::Place;
-use crate::registry::{Registry, Terms};
-use crate::status::{ClientStatus, MemoryStatus, Status};
+use crate::registry::{Offer, Registry, Terms};
+use crate::status::{ClientStatus, MemoryStatus, Pressure, Status};
 use crate::stream::{Stream, StreamError};
 use crate::transmission::Activity;
 use crate::{handshake, lane, protection, transmission};
@@ -72,6 +73,9 @@ pub struct Config {
     pub limits: Limits,
     /// Lend more than the machine has free now, or the control group may have.
     pub force: bool,
+    /// What is kept free on the machine; a share of all where this is `None`. Where it is said, more may be
+    /// lent than there is now.
+    pub keep_free: Option<Size>,
     /// Lock the memory, and ask the kernel to end other processes first when it runs out.
     pub protect: bool,
 }
@@ -121,8 +125,10 @@ impl Donor {
         let memory = config.memory;
         let frames = u32::try_from(memory.bytes() / PAGE_SIZE as u64).ok().filter(|frames| *frames > 0);
         let frames = frames.ok_or(DonorError::Memory { memory })?;
-        if !config.force {
-            protection::check_available(memory)?;
+        match config.keep_free {
+            Some(keep_free) => protection::check_keep_free(keep_free)?,
+            None if config.force => {}
+            None => protection::check_available(memory)?,
         }
         raise_file_limit(config.limits.connections)?;
         let pool = FramePool::new(frames).map_err(|reason| DonorError::Reserve { memory, reason })?;
@@ -150,6 +156,10 @@ impl Donor {
             per_run: config.per_run,
             per_client: config.per_client,
             limits: config.limits,
+            keep_free: config.keep_free.unwrap_or_else(|| match config.force {
+                true => Size::default(),
+                false => protection::usual_keep_free(),
+            }),
         };
         let shared = Shared {
             registry: Registry::new(Arc::new(pool), size_bytes, terms, Arc::clone(&journal)),
@@ -163,6 +173,7 @@ impl Donor {
             places: listeners.iter().map(|listener| listener.place.to_string()).collect(),
             is_locked,
         };
+        shared.look_at_machine();
         let (drain, shared) = (config.drain, Arc::new(shared));
         Ok(Self { listeners, drain, shared, rounds: Arc::default() })
     }
@@ -238,6 +249,7 @@ impl Donor {
                 housekeeping = now + HOUSEKEEPING;
                 self.shared.registry.drop_expired(now);
                 self.shared.registry.pool().cool_idle();
+                self.shared.look_at_machine();
                 self.shared.connections.look_after(now);
                 self.rounds.fetch_add(1, Ordering::Relaxed);
             }
@@ -427,10 +439,26 @@ impl Shared {
         Ok(())
     }
 
+    fn pressure(&self) -> Pressure {
+        let keep_free_bytes = self.registry.keep_free().bytes();
+        Pressure { keep_free_bytes, is_short: self.registry.is_short(), ..protection::pressure() }
+    }
+
+    /// Lends by what the machine has, where the kernel says it.
+    fn look_at_machine(&self) {
+        let Pressure { available_bytes, stalled_share, .. } = protection::pressure();
+        if let Some(available_bytes) = available_bytes {
+            let now_ms = self.started.elapsed().as_millis() as u64;
+            let stalled_share = stalled_share.unwrap_or(0.0);
+            self.registry.note_available(Sample { now_ms, available_bytes, stalled_share });
+        }
+    }
+
     fn status(&self) -> Status {
         let standing = self.registry.pool().standing();
         let bytes = |frames: usize| (frames * PAGE_SIZE) as u64;
         let exports = self.registry.status();
+        let Offer { free_bytes, offered_bytes } = self.registry.offer();
         let mut clients: BTreeMap<String, ClientStatus> = BTreeMap::new();
         for (peer, connections) in self.connections.by_client() {
             clients.entry(peer.to_string()).or_default().connections = connections as u64;
@@ -450,13 +478,13 @@ impl Shared {
             listening_on: self.places.clone(),
             is_ending: self.is_ending.load(Ordering::Relaxed),
             memory: MemoryStatus {
-                offered_bytes: self.registry.size_bytes(),
+                offered_bytes,
                 used_bytes: bytes(standing.taken),
                 promised_bytes: bytes(standing.promised),
-                free_bytes: bytes(standing.unpromised),
+                free_bytes,
                 is_locked: self.is_locked,
             },
-            pressure: protection::pressure(),
+            pressure: self.pressure(),
             clients,
             exports,
             counts: self.connections.add_to(self.journal.counts()),

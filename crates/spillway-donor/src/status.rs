@@ -36,7 +36,7 @@ pub struct Status {
 /// The memory that a donor lends, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryStatus {
-    /// Bytes that `--memory` says are lent.
+    /// Bytes that are lent at present: as many as `--memory` says, or what the machine can spare.
     pub offered_bytes: u64,
     /// Bytes that stored pages take.
     pub used_bytes: u64,
@@ -52,10 +52,17 @@ pub struct MemoryStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pressure {
     /// Bytes that the machine could still give; none where the kernel does not say.
+    /// With a control group's limit, what that leaves if it is less.
     pub available_bytes: Option<u64>,
     /// The share of the last ten seconds in which some process waited for memory, 0 to 1: proc_pressure(5).
     /// None where the kernel does not say.
     pub stalled_share: Option<f64>,
+    /// Bytes that the donor keeps free there: with less it is short.
+    #[serde(default)]
+    pub keep_free_bytes: u64,
+    /// Whether it is short: it promises nothing, and has what it holds for pools moved away.
+    #[serde(default)]
+    pub is_short: bool,
 }
 
 /// What one client has of the donor.
@@ -112,7 +119,10 @@ impl fmt::Display for Status {
             let stalled = self.pressure.stalled_share.map_or_else(String::new, |share| {
                 format!("; somebody waited for memory {:.1}% of the last 10 s", 100.0 * share)
             });
-            writeln!(f, "machine: {} available{stalled}", size(available_bytes))?;
+            let Pressure { keep_free_bytes, is_short, .. } = self.pressure;
+            let short = if is_short { "; short: what runs on pools have here moves to others" } else { "" };
+            let kept = format!("{} of it kept free", size(keep_free_bytes));
+            writeln!(f, "machine: {} available, {kept}{stalled}{short}", size(available_bytes))?;
         }
         for client in &self.clients {
             writeln!(

@@ -43,4 +43,6 @@ pub struct Terms {
     pub per_client: Option<Size>,
     /// Limits on exports and their clients.
     pub limits: Limits,
+    /// What is kept free on the machine, for others.
+    pub keep_free: Size,
 }

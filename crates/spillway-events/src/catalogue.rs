@@ -119,6 +119,8 @@ events! {
         INFO Spared export_dropped(client: &str, export: &str, held_bytes: u64);
         /// Somebody has the donor drained, or stay.
         INFO Spared draining(client: &str, is_draining: bool);
+        /// Its machine is short of memory, or is so no more.
+        WARN Spared short(available_bytes: u64, keep_free_bytes: u64, is_short: bool);
         /// It is told to end, and waits for its runs.
         INFO Said ending(runs: u64, connections: u64);
         /// It is registered in its pool, for the first time or again.
@@ -201,6 +203,8 @@ events! {
         INFO Said donor_draining(donor: &str);
         /// A donor of the pool is drained no more, and used again.
         INFO Said donor_stays(donor: &str);
+        /// A donor's machine is short of memory: its pages are moved to others.
+        WARN Said donor_short(donor: &str);
         /// Nothing of the run is left on a donor that is drained.
         INFO Said donor_drained(donor: &str);
         /// A donor that is drained cannot be left: no other has room.

@@ -20,9 +20,15 @@ pub struct Standing {
     pub runs: u64,
     /// It lets in no new run, and those that it has should go elsewhere.
     pub is_draining: bool,
+    /// Its machine is short of memory: the same, until it is so no more.
+    pub is_short: bool,
     /// Its version of Spillway.
     pub version: String,
 }
+
+/// Why runs are to go elsewhere: the bits of a number.
+const DRAINING: u8 = 1;
+const SHORT: u8 = 2;
 
 const PREFIX: &str = "spillway:standing=";
 
@@ -31,30 +37,34 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offered_bytes, promised_bytes, free_bytes, held_bytes, run_bytes, runs, .. } = self;
         write!(f, "{PREFIX}{offered_bytes},{promised_bytes},{free_bytes},{held_bytes},{run_bytes},{runs},")?;
-        write!(f, "{},{}", u8::from(self.is_draining), self.version)
+        let leaving = u8::from(self.is_draining) * DRAINING + u8::from(self.is_short) * SHORT;
+        write!(f, "{leaving},{}", self.version)
     }
 }
 
 impl Standing {
+    /// Whether runs should have nothing there.
+    #[must_use]
+    pub fn is_to_be_left(&self) -> bool {
+        self.is_draining || self.is_short
+    }
+
     /// Reads a donor's answer; `None` where it is none.
     #[must_use]
     pub fn parse(context: &str) -> Option<Self> {
         let mut fields = context.strip_prefix(PREFIX)?.splitn(8, ',');
         let mut number = || fields.next()?.parse::<u64>().ok();
-        let standing = Self {
+        let mut standing = Self {
             offered_bytes: number()?,
             promised_bytes: number()?,
             free_bytes: number()?,
             held_bytes: number()?,
             run_bytes: number()?,
             runs: number()?,
-            is_draining: match number()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
-            version: String::new(),
+            ..Self::default()
         };
+        let leaving = u8::try_from(number()?).ok().filter(|leaving| *leaving <= DRAINING + SHORT)?;
+        (standing.is_draining, standing.is_short) = (leaving & DRAINING != 0, leaving & SHORT != 0);
         let version = fields.next().filter(|version| version.len() <= MOST_VERSION_BYTES)?;
         let is_plain = version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-+.".contains(&byte));
         is_plain.then(|| Self { version: version.to_owned(), ..standing })
@@ -77,15 +87,20 @@ mod tests {
             run_bytes: 0,
             runs: 3,
             is_draining: true,
+            is_short: false,
             version: "0.1.0".to_owned(),
         };
         let text = standing.to_string();
+        for (is_draining, is_short) in [(false, false), (false, true), (true, true)] {
+            let standing = Standing { is_draining, is_short, ..standing.clone() };
+            assert_eq!(Standing::parse(&standing.to_string()), Some(standing));
+        }
         assert_eq!(Standing::parse(&text), Some(standing));
         for odd in [
             "",
             "spillway:standing",
             "spillway:standing=1,2,3,4,5,6,1",
-            "spillway:standing=1,2,3,4,5,6,2,0.1",
+            "spillway:standing=1,2,3,4,5,6,4,0.1",
             "spillway:standing=1,2,3,4,5,-6,1,0.1",
             "spillway:standing=1,2,3,4,5,6,1,0.1\u{1b}[2J",
             &text.replace("0.1.0", &"9".repeat(65)),

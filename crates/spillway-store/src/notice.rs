@@ -42,6 +42,8 @@ pub enum NoticeKind {
     DonorUnused,
     /// A donor is being drained.
     DonorDraining,
+    /// A donor's machine is short of memory.
+    DonorShort,
     /// A donor is drained no more.
     DonorStays,
     /// Nothing of the run is left on a donor that is drained.
@@ -64,7 +66,7 @@ pub enum NoticeKind {
 
 impl NoticeKind {
     /// All of them, each at the place of its number.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Other,
         Self::PageRefused,
         Self::PageReadAgain,
@@ -84,6 +86,7 @@ impl NoticeKind {
         Self::DonorJoined,
         Self::DonorUnused,
         Self::DonorDraining,
+        Self::DonorShort,
         Self::DonorStays,
         Self::DonorDrained,
         Self::DonorStuck,

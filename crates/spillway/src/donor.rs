@@ -122,6 +122,11 @@ pub struct DonorArgs {
     /// Lend more than the machine has available now, or its control group allows
     #[arg(long)]
     force: bool,
+    /// Memory to keep free for others of this machine: with less available the donor lends less, and has what
+    /// it holds for pools moved away. What it lends then may be more than there is now: it lends that once
+    /// memory idles [default: a 32nd of the machine's, or its control group's]
+    #[arg(long, value_name = "SIZE")]
+    keep_free: Option<Size>,
     /// Register in this pool of etcd's, for as long as the donor lives; takes --listen
     #[arg(long, value_name = "etcd://HOST:PORT/NAME", requires = "listen")]
     pool: Option<EtcdPool>,
@@ -307,6 +312,7 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
         drain: args.drain,
         limits: Limits { connections_per_client, ..limits },
         force: args.force,
+        keep_free: args.keep_free,
         protect: true,
     };
     // Before the ready line, so that whoever waits for it may stop the donor.

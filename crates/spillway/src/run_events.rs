@@ -45,6 +45,7 @@ fn tell(notice: &Notice<'_>, pid: u32) {
         NoticeKind::DonorJoined => told::donor_joined(text, about, number),
         NoticeKind::DonorUnused => told::donor_unused(text, about, reason),
         NoticeKind::DonorDraining => told::donor_draining(text, about),
+        NoticeKind::DonorShort => told::donor_short(text, about),
         NoticeKind::DonorStays => told::donor_stays(text, about),
         NoticeKind::DonorDrained => told::donor_drained(text, about),
         NoticeKind::DonorStuck => told::donor_stuck(text, about, number),

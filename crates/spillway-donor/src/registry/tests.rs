@@ -5,7 +5,8 @@ use super::*;
 const ME: Peer = Peer::User(1);
 
 fn registry_with(grace: Duration, per_run: Option<Size>) -> Arc<Registry> {
-    let terms = Terms { grace, per_run, per_client: None, limits: Limits::of(64) };
+    let (limits, keep_free) = (Limits::of(64), Size::from_bytes(100 * 4096));
+    let terms = Terms { grace, per_run, per_client: None, limits, keep_free };
     let pool = Arc::new(FramePool::new(16).unwrap());
     Registry::new(pool, 16 * 4096, terms, Arc::<Journal>::default())
 }
@@ -131,6 +132,7 @@ fn one_client_holds_no_more_than_its_share_by_promises_and_named_exports() {
         per_run: None,
         per_client: Some(Size::from_bytes(6 * 4096)),
         limits: Limits::of(64),
+        keep_free: Size::default(),
     };
     let pool = Arc::new(FramePool::new(16).unwrap());
     let registry = Registry::new(pool, 16 * 4096, terms, Arc::<Journal>::default());
@@ -186,6 +188,46 @@ fn a_donor_that_is_drained_serves_its_runs_and_lets_in_nobody_new_until_it_stays
     assert_eq!((registry.standing().runs, registry.standing().held_bytes), (0, 0));
     registry.drain(false, ME);
     assert!(registry.open("", &run("two", 1), ME).is_ok() && !registry.standing().is_draining);
+}
+
+/// Of a hundred pages that are to stay free.
+#[test]
+fn what_may_be_promised_follows_what_the_machine_has() {
+    let registry = registry(Duration::from_secs(30));
+    let offer = || {
+        let Offer { free_bytes, offered_bytes } = registry.offer();
+        (free_bytes / 4096, offered_bytes / 4096)
+    };
+    let mut now_ms = 0;
+    let mut see = |pages: u64| {
+        now_ms += 1_000_000;
+        registry.note_available(Sample { now_ms, available_bytes: pages * 4096, stalled_share: 0.0 });
+    };
+    // Where nothing is known of the machine, all of it; with plenty too.
+    assert_eq!(offer(), (16, 16));
+    see(1000);
+    let first = registry.open("", &run("one", 4), ME).unwrap();
+    assert_eq!(offer(), (12, 16));
+    // Ten to spare, of which the run may take its four any time.
+    see(110);
+    assert_eq!(offer(), (6, 10));
+    let text = registry.open("", &run("two", 7), ME).unwrap_err().to_string();
+    assert!(text.contains("24.0 KiB of its 40.0 KiB are left to promise"), "{text}");
+    // What it has taken is no longer available, and nobody else's.
+    put(&first, 7);
+    see(109);
+    assert_eq!(offer(), (6, 10));
+    see(99);
+    assert_eq!((registry.is_short(), offer()), (true, (0, 4)));
+    assert!(registry.standing().is_short && registry.standing().is_to_be_left());
+    let short = registry.open("", &run("two", 1), ME).unwrap_err();
+    assert_eq!(short, OpenError::Short { keep_free: registry.keep_free() });
+    // Who is there goes on.
+    assert!(registry.open("", &lane("one"), ME).is_ok());
+    put(&first, 8);
+    see(1000);
+    assert_eq!((registry.is_short(), offer(), first_byte(&first)), (false, (12, 16), 8));
+    assert_eq!(registry.open("", &run("two", 0), ME).unwrap().export.size_bytes(), 12 * 4096);
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub fn config(memory_bytes: u64) -> Config {
         drain: Duration::ZERO,
         limits: Limits::of(128),
         force: false,
+        keep_free: None,
         protect: false,
     }
 }

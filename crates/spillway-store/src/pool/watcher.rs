@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_nbd::proof::{Purpose, RunKey};
+use spillway_nbd::standing::Standing;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::{Event, Health, Verdict};
 use spillway_pool::words::{Condition, DonorWord};
@@ -36,8 +37,30 @@ pub(super) struct Watcher {
     /// The user knows that it is away.
     has_told: bool,
     has_told_refusal: bool,
-    /// When it was asked last whether it is being drained.
+    /// Why it is left at present.
+    leaving: Leaving,
+    /// When it was asked last whether it is to be left.
     asked_standing: Instant,
+}
+
+/// Why a run leaves a donor, if it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    Not,
+    /// Somebody has it drained.
+    Drained,
+    /// Its machine is short of memory.
+    Short,
+}
+
+impl Leaving {
+    fn of(standing: &Standing) -> Self {
+        match (standing.is_draining, standing.is_short) {
+            (true, _) => Self::Drained,
+            (false, true) => Self::Short,
+            (false, false) => Self::Not,
+        }
+    }
 }
 
 impl Watcher {
@@ -51,6 +74,7 @@ impl Watcher {
             way: None,
             has_told: false,
             has_told_refusal: false,
+            leaving: Leaving::Not,
             asked_standing: Instant::now(),
         };
         site.spawn("pool watch", PERIOD, move || watcher.look());
@@ -115,26 +139,35 @@ impl Watcher {
         let Some(door) = shared.door(self.donor) else { return };
         // Who does not answer this is asked again; a donor that is away is found out by other means.
         let Ok(standing) = crate::nbd::standing(&door, STANDING_PATIENCE) else { return };
-        self.note_leaving(standing.is_draining);
+        self.note_leaving(Leaving::of(&standing));
     }
 
     /// A donor that has been left says that it is being drained still.
     fn is_still_drained(&self) -> bool {
         let door = self.site.shared.door(self.donor);
         let standing = door.and_then(|door| crate::nbd::standing(&door, STANDING_PATIENCE).ok());
-        standing.is_some_and(|standing| standing.is_draining)
+        standing.is_some_and(|standing| standing.is_to_be_left())
     }
 
-    fn note_leaving(&mut self, is_leaving: bool) {
+    fn note_leaving(&mut self, leaving: Leaving) {
         let table = self.site.shared.table();
+        let is_leaving = leaving != Leaving::Not;
         if table.is_leaving(self.donor) == is_leaving {
             return;
         }
         table.set_leaving(self.donor, is_leaving);
         let name = self.name();
-        let (kind, what) = match is_leaving {
-            true => (NoticeKind::DonorDraining, "is being drained: its pages are moved to others"),
-            false => (NoticeKind::DonorStays, "is drained no more: it is used again"),
+        let (kind, what) = match (leaving, std::mem::replace(&mut self.leaving, leaving)) {
+            (Leaving::Drained, _) => {
+                (NoticeKind::DonorDraining, "is being drained: its pages are moved to others")
+            }
+            (Leaving::Short, _) => {
+                (NoticeKind::DonorShort, "is short of memory: its pages are moved to others")
+            }
+            (Leaving::Not, Leaving::Short) => {
+                (NoticeKind::DonorStays, "is short of memory no more: it is used again")
+            }
+            (Leaving::Not, _) => (NoticeKind::DonorStays, "is drained no more: it is used again"),
         };
         self.site.tell(Notice::new(kind, &format!("pool: donor {name} {what}")).about(&name));
         if !is_leaving {
@@ -223,7 +256,7 @@ impl Watcher {
                 site.hold(self.donor, fd);
                 table.set_memory(self.donor, slots / EXTENT_SLOTS);
                 // One that is being drained takes no run.
-                self.note_leaving(false);
+                self.note_leaving(Leaving::Not);
                 table.come_up(self.donor, life);
                 (self.has_told, self.has_told_refusal) = (false, false);
             }

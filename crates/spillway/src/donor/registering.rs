@@ -52,10 +52,10 @@ pub(super) fn register(wishes: &Wishes<'_>, pool: &EtcdPool, donor: &Donor) -> R
         Member {
             address: address.to_string(),
             domain: domain.clone(),
-            version: standing.version,
             offered_bytes: standing.offered_bytes,
             free_bytes: standing.free_bytes.min(per_run),
-            is_draining: standing.is_draining,
+            is_draining: standing.is_to_be_left(),
+            version: standing.version,
         }
     };
     Registrar::start(pool, member, tell).map_err(|error| format!("--pool {pool}: {error}"))

@@ -30,10 +30,10 @@ Examples:
   spillway pool status etcd://10.0.0.9:2379/lab
   spillway pool status 10.0.0.2:10809,10.0.0.3:10809 --json
 
-Every donor is asked by itself: STATE is 'up', 'draining', or 'away' where one
-that is listed or registered does not answer. LENDS is what it lends, PROMISED
-what runs were promised of it, HOLDS what it holds, FREE what can still be
-promised.
+Every donor is asked by itself: STATE is 'up', 'draining', 'short' where its
+machine needs its memory and pages move away, or 'away' where one that is listed
+or registered does not answer. LENDS is what it lends, PROMISED what runs were
+promised of it, HOLDS what it holds, FREE what can still be promised.
 
 RUN is who runs on a pool in etcd, as HOST:PID: how many copies it wants, what it
 has STORED, how much of that has FEWER copies, how much is LEFT to be copied, and
@@ -269,7 +269,11 @@ fn row(member: &Member, reach: &Reach) -> Row {
     match standing {
         Ok((standing, each_run)) => Row {
             version: Some(standing.version),
-            state: if standing.is_draining { "draining" } else { "up" },
+            state: match (standing.is_draining, standing.is_short) {
+                (true, _) => "draining",
+                (false, true) => "short",
+                (false, false) => "up",
+            },
             offered_bytes: Some(standing.offered_bytes),
             promised_bytes: Some(standing.promised_bytes),
             held_bytes: Some(standing.held_bytes),

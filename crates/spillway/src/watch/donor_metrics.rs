@@ -39,6 +39,11 @@ impl Writer<'_, '_> {
             ("donor_promised", "Memory that is promised to runs, taken or not", Some(memory.promised_bytes)),
             ("donor_free", "Memory that is neither promised nor taken", Some(memory.free_bytes)),
             ("donor_machine_available", "Memory that its machine could still give", available),
+            (
+                "donor_keep_free",
+                "Memory that the donor keeps free there",
+                Some(donor.pressure.keep_free_bytes),
+            ),
         ] {
             if let Some(bytes) = bytes {
                 self.gauge(name, help, Some(&Unit::Bytes), bytes as f64)?;
@@ -48,6 +53,8 @@ impl Writer<'_, '_> {
             let help = "Share of the last ten seconds in which somebody on its machine waited for memory";
             self.gauge("donor_machine_stalled", help, Some(&ratio()), share)?;
         }
+        let short = "1 while its machine is short of memory: what runs on pools have there moves to others";
+        self.gauge("donor_short", short, None, f64::from(u8::from(donor.pressure.is_short)))?;
         let locked = "1 where the pages that it holds are kept from being swapped";
         self.gauge("donor_locked", locked, None, f64::from(u8::from(memory.is_locked)))
     }

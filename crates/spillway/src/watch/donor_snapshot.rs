@@ -57,7 +57,12 @@ pub(crate) mod tests {
                 free_bytes: 16 << 20,
                 is_locked: true,
             },
-            pressure: Pressure { available_bytes: Some(1 << 30), stalled_share: Some(0.01) },
+            pressure: Pressure {
+                available_bytes: Some(1 << 30),
+                stalled_share: Some(0.01),
+                keep_free_bytes: 1 << 29,
+                is_short: false,
+            },
             clients: vec![ClientStatus { client: "127.0.0.1".to_owned(), ..ClientStatus::default() }],
             exports: Vec::new(),
             counts: Counts { granted_runs: 2, refusals: 1, written_bytes, ..Counts::default() },
