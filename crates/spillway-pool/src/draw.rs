@@ -57,7 +57,7 @@ pub fn draw(offers: &[Offer], wish: Wish, seed: u64) -> Vec<usize> {
 #[derive(Clone, Copy, Debug)]
 struct Donor {
     index: usize,
-    /// Counted from 0.
+    /// Which failure domain, counted from 0.
     domain: usize,
     free_bytes: u64,
     /// It has less than it is asked for.
@@ -144,7 +144,8 @@ mod tests {
         #[test]
         fn a_run_has_different_donors_in_as_many_domains_as_it_needs(
             offers in proptest::collection::vec((0..12_u32, 0..64_u64), 0..80),
-            places in 6..33_usize, width in 1..7_usize, asked_gib in proptest::option::of(0..64_u64), seed: u64,
+            places in 6..33_usize, width in 1..7_usize,
+            asked_gib in proptest::option::of(0..64_u64), seed: u64,
         ) {
             let offers: Vec<Offer> = offers
                 .into_iter()

@@ -48,7 +48,7 @@ struct World<'a> {
     progress: &'a Progress,
 }
 
-/// Simulates and computes.
+/// Simulates a site with this scheme, and computes the same.
 pub fn measure(terms: Terms, scheme: Scheme, effort: Effort, progress: &Progress) -> OfScheme {
     let site = Site::after_a_while(terms, scheme, By::TwoChoices, progress);
     let mut layouts = Vec::with_capacity(site.runs.len());

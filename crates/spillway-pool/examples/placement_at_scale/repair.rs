@@ -8,8 +8,9 @@ use crate::site::{Run, Scheme, Site};
 /// Bytes that donors give and take while what was lost is made anew.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// Of each donor.
+    /// What each donor gives.
     read: Vec<u64>,
+    /// What each donor takes.
     written: Vec<u64>,
     /// Bytes on the dead donors that can be had of others.
     pub lost_bytes: u64,
@@ -98,7 +99,7 @@ impl Summary {
     }
 }
 
-/// One run's repair.
+/// One run's repair, while it lasts.
 struct Repair<'a> {
     run: &'a Run,
     scheme: Scheme,
@@ -176,7 +177,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Empties a slab: its rows are read of `data` parts and written to another slab; then its places are free.
+    /// Empties a slab: its rows are read of `data` parts and written to another slab; then its places are
+    /// free.
     fn empty(&mut self, left: Set, (gone, data): (u32, usize), traffic: &mut Traffic) {
         let well = self.candidates.iter().filter(|donor| donor.is_well);
         let room: Vec<(u32, u32)> = well.map(|donor| (donor.domain, donor.free)).collect();

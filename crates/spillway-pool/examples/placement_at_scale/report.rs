@@ -103,7 +103,7 @@ pub struct Loss {
     pub runs_if_any: f64,
 }
 
-/// What repair takes.
+/// What repair takes where donors have died.
 #[derive(Clone, Debug, Serialize)]
 pub struct Repair {
     pub placement: &'static str,

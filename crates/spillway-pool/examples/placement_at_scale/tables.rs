@@ -6,7 +6,7 @@ use crate::report::{Load, Loss, OfScheme, Repair, Report};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-/// All tables.
+/// All tables, with their heads.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     site(&mut text, report);
