@@ -16,6 +16,7 @@
 //! | [`donors`] | the donors in it: which memory is whose, joining and leaving |
 //! | [`new_donor`] | a donor before it is in the table |
 //! | [`placement`] | which donors: copysets over failure domains, power of two choices |
+//! | [`draw`] | which donors of a large site a run begins with |
 //! | [`health`] | what a donor's answers and silence say of it |
 //! | [`write`] | one write, step by step |
 //! | [`read`] | which copy to read |
@@ -36,6 +37,7 @@ pub mod code;
 #[cfg(all(test, loom))]
 mod copies_loom;
 pub mod donors;
+pub mod draw;
 pub mod gather;
 pub mod health;
 pub mod hedge;

@@ -8,8 +8,10 @@ use std::time::Duration;
 use spillway_core::size::Size;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
+use spillway_pool::draw::{Offer, Wish, draw, share};
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::survey::EXTENT_BYTES;
+use twox_hash::XxHash3_64;
 
 use super::attempt::{Attempt, Failure};
 use crate::membership::{self, Member};
@@ -52,15 +54,16 @@ pub(super) fn begin_registered(
     held: &mut Vec<OwnedFd>,
 ) -> Result<Vec<NewDonor>, Failure> {
     let Attempt { spec, pool, run_token, .. } = *attempt;
-    let members = registered(spec, pool, etcd).map_err(Failure::Any)?;
+    let members = registered(spec, etcd).map_err(Failure::Any)?;
     let width = pool.redundancy.width();
     let apart: BTreeSet<u32> = members.iter().map(Member::domain_number).collect();
     if attempt.is_offer && apart.len() < width {
         return Err(Failure::TooFew(too_few(attempt, etcd, (0, 0), &[])));
     }
-    let asked = asked_of_each(pool, members.len());
+    let places = MAX_DONORS - pool.spill_places();
+    let asked = asked_of_each(pool, members.len().min(places));
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
-    for member in &members {
+    for member in drawn(&members, pool, (places, asked), run_token) {
         match begin_member(member, &pool.transport, asked, run_token) {
             Ok((donor, fd)) => {
                 held.push(fd);
@@ -77,16 +80,14 @@ pub(super) fn begin_registered(
     }
 }
 
-/// The donors that are registered and stay, those with the most free memory first.
-fn registered(spec: &StoreSpec, pool: &PoolSpec, etcd: &EtcdPool) -> Result<Vec<Member>, StoreError> {
+/// The donors that are registered and stay.
+fn registered(spec: &StoreSpec, etcd: &EtcdPool) -> Result<Vec<Member>, StoreError> {
     let directory = membership::open(etcd)
         .ok_or_else(|| spec.unusable("this process does not ask etcd", "start it by 'spillway run'"))?;
     let mut directory = directory.map_err(|reason| spec.unusable(reason, "then try again"))?;
     let remedy = "see that etcd runs there, or name the donors: pool:HOST:PORT,HOST:PORT";
     let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
     members.retain(|member| !member.is_draining);
-    members.sort_by_key(|member| std::cmp::Reverse(member.free_bytes));
-    members.truncate(MAX_DONORS - pool.spill_places());
     Ok(members)
 }
 
@@ -117,6 +118,20 @@ fn too_few(
             if redundancy.code().is_some() { "less: data=, parity=" } else { "fewer copies" }
         ),
     )
+}
+
+/// The donors that this run begins with: where there are more than it has places for, other runs draw others.
+fn drawn<'a>(
+    members: &'a [Member],
+    pool: &PoolSpec,
+    (places, asked): (usize, Option<Size>),
+    run_token: &str,
+) -> Vec<&'a Member> {
+    let offer = |member: &Member| Offer { domain: member.domain_number(), free_bytes: member.free_bytes };
+    let offers: Vec<Offer> = members.iter().map(offer).collect();
+    let wish = Wish { places, width: pool.redundancy.width(), asked_bytes: asked.map(|asked| asked.bytes()) };
+    let drawn = draw(&offers, wish, XxHash3_64::oneshot(run_token.as_bytes()));
+    drawn.into_iter().map(|member| &members[member]).collect()
 }
 
 /// Begins the run on a donor that is registered, asking for so much, or for what there is where that is not
@@ -160,10 +175,7 @@ pub(super) fn asked_of_each(pool: &PoolSpec, donors: usize) -> Option<Size> {
 
 /// The same for so many extents.
 pub(super) fn share_of_each(extents: u64, copies: usize, donors: usize) -> Size {
-    let shares = donors.saturating_sub(1).max(copies).min(donors.max(1)) as u64;
-    // One more, as chance does not fill all evenly.
-    let each = (extents * copies as u64).div_ceil(shares) + 1;
-    Size::from_bytes(each.min(extents) * EXTENT_BYTES)
+    Size::from_bytes(share(extents, copies, donors) * EXTENT_BYTES)
 }
 
 /// Whether a donor has so much left, as it says itself.
@@ -262,4 +274,55 @@ pub(super) fn donor_spec(address: &str, transport: &Transport, host: Option<&str
 /// The token by which a run is known to a donor in one of that donor's lives.
 pub(super) fn token_of(run_token: &str, life: u16) -> String {
     if life == 1 { run_token.to_owned() } else { format!("{run_token}/{life}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn pool(uri: &str) -> PoolSpec {
+        match uri.parse().unwrap() {
+            StoreSpec::Pool(pool) => *pool,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn site(donors: u32) -> Vec<Member> {
+        let member = |donor: u32| Member {
+            address: format!("10.0.{}.{}:10809", donor / 250, donor % 250),
+            domain: format!("rack-{}", donor / 40),
+            offered_bytes: 64 * GIB,
+            free_bytes: 64 * GIB,
+            ..Member::default()
+        };
+        (0..donors).map(member).collect()
+    }
+
+    fn addresses(members: &[Member], pool: &PoolSpec, token: &str) -> BTreeSet<String> {
+        let places = MAX_DONORS - pool.spill_places();
+        let asked = asked_of_each(pool, members.len().min(places));
+        let drawn = drawn(members, pool, (places, asked), token);
+        drawn.into_iter().map(|member| member.address.clone()).collect()
+    }
+
+    #[test]
+    fn runs_of_a_large_site_begin_with_different_donors() {
+        let pool = pool("pool:etcd://10.0.0.9:2379/lab?data=4&parity=2&size=64G");
+        let members = site(10_000);
+        let (one, other) = (addresses(&members, &pool, "one"), addresses(&members, &pool, "other"));
+        assert_eq!((one.len(), other.len()), (MAX_DONORS, MAX_DONORS));
+        assert!(one.intersection(&other).count() < 4, "{one:?} {other:?}");
+        assert_eq!(addresses(&members, &pool, "one"), one);
+    }
+
+    #[test]
+    fn a_run_of_a_small_site_begins_with_all_donors() {
+        let pool = pool("pool:etcd://10.0.0.9:2379/lab?copies=2");
+        assert_eq!(addresses(&site(32), &pool, "one").len(), 32);
+        assert_eq!(addresses(&site(3), &pool, "one").len(), 3);
+    }
 }
