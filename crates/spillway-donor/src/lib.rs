@@ -8,7 +8,8 @@
 //! | [`limits`], [`peer`] | what one client may take, and who one client is |
 //! | [`journal`], [`status`] | what happened, and how the donor stands |
 //! | [`frames`] | the memory that is lent, as frames that exports take and give back; who was promised what |
-//! | [`share`], [`lending`] | what one client may hold; how much is lent, by how the machine is off for memory |
+//! | [`share`] | what one client may hold |
+//! | [`lending`] | how much is lent at present, by how the machine is off for memory |
 //! | [`export`], [`staged`] | an export: a sparse array of pages; a write that comes in pieces |
 //! | [`visitor`], [`refusal`], [`registry`] | which exports exist, who uses them, when a private one goes |
 //! | [`sealed`], [`stream`] | a connection's TLS; its bounded buffers and deadlines |
