@@ -5,10 +5,13 @@
 #include "pattern.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <signal.h>
 #include <sys/wait.h>
 
-enum { VISITS_PER_LINE = 512, MOST_CHILDREN = 64 };
+enum { VISITS_PER_LINE = 512, MOST_CHILDREN = 64, ENVIRONMENT_PAGES = 64 };
+
+extern char **environ;
 
 static volatile sig_atomic_t asked_to_end;
 
@@ -46,12 +49,26 @@ static void work(char *base, uint32_t *version, size_t pages, uint64_t seed) {
     say("whole");
 }
 
+// As PostgreSQL does: the environment lies in memory of the program's own, and there is a locale whose texts are
+// looked for by it. Whoever says what went wrong with a store must need none of it.
+static void move_environment(void) {
+    NEED(setlocale(LC_ALL, "C.UTF-8"));
+    char **moved = (char **)map_pages(ENVIRONMENT_PAGES), **at = moved;
+    char *text = (char *)moved + ENVIRONMENT_PAGES * PAGE_BYTES / 4;
+    for (char **old = environ; *old; old++) {
+        *at++ = text;
+        text = stpcpy(text, *old) + 1;
+    }
+    environ = moved;
+}
+
 int main(int count, char **arguments) {
     if (count < 2 || (count > 2 && atoi(arguments[2]) > MOST_CHILDREN)) FAIL("usage: fault_hold MIB [CHILDREN]");
     size_t pages = pages_of_mib(arguments[1]);
     int children = count > 2 ? atoi(arguments[2]) : 0;
     struct sigaction action = {.sa_handler = ask_to_end};
     NEED(sigaction(SIGTERM, &action, NULL) == 0);
+    move_environment();
     char *base = map_pages(pages);
     uint32_t *version = (uint32_t *)map_pages(pages * sizeof *version / PAGE_BYTES + 1);
     pages_write(base, pages, 1, 1);

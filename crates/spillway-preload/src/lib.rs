@@ -61,6 +61,7 @@ static START: extern "C" fn() = start;
 
 /// Runs before the program's main.
 extern "C" fn start() {
+    spillway_sys::error_text::use_own();
     let Ok(run) = std::env::var(RUN_VARIABLE) else { return tier_marker::start() };
     let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
     if let Some(library) = preload.split([':', ' ']).find(|path| path.contains("libspillway_preload")) {

@@ -13,6 +13,7 @@ pub mod call_stubs;
 pub mod cancellable;
 pub mod code_patch;
 pub mod dispatch;
+pub mod error_text;
 pub mod kernel_memory;
 pub mod machine;
 pub mod mapping;

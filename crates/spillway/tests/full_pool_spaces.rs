@@ -1,5 +1,5 @@
 //! What pool_spaces.rs has, for an hour, or as many minutes as SPILLWAY_SPACES_MINUTES says: pools of copies
-//! and of coded pages in turns, with a writer that knows its pages, with sort and with Redis. Run by
+//! and of coded pages in turns, with a writer that knows its pages, with sort, Redis, PostgreSQL and a JVM. Run by
 //! `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -31,11 +31,18 @@ fn programs_survive_what_befalls_their_donors_for_an_hour() {
     let (begun, length, first) = (Instant::now(), length(), seed());
     for (round, seed) in (first..).enumerate() {
         let pools = [CODED, COPIED, CODED_SPILLING, CODED, TWICE, TWICE_SPILLING, CODED];
-        let pool = pools[round % pools.len()];
-        let work = [Kind::Writer, Kind::Redis, Kind::Sort][round % 3];
+        // All of it by the seed, so that it can be told again.
+        let number = (seed % 1_000_000) as usize;
+        let pool = pools[number % pools.len()];
+        let work = match [Kind::Writer, Kind::Redis, Kind::Postgres, Kind::Sort, Kind::Jvm][number % 5] {
+            // The disk of a last resort has no room for these.
+            Kind::Postgres | Kind::Jvm if pool.spills => Kind::Writer,
+            work => work,
+        };
         // Half of the rounds by TLS, whatever else they are.
-        let plan = Plan { work, is_by_tls: round / 2 % 2 == 0, ..pool };
+        let plan = Plan { work, is_by_tls: number / 2 % 2 == 0, ..pool };
         let mut harms = shuffled(seed);
+        harms.push(Harm::Succession);
         harms.insert(3, Harm::Death);
         harms.insert(0, Harm::Death);
         if plan.spills {

@@ -6,61 +6,12 @@ mod fault_common;
 mod pool_common;
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use donor_common::command;
 use fault_common::{Hold, Scene};
+use pool_common::small_machine::SmallMachine;
 use pool_common::{Donors, await_donors, await_donors_by, pool_command, says};
 use serde_json::Value;
 use support::child::{PATIENCE, Running, until};
-use support::tools::c_program;
-
-/// A control group with a limit on its memory: a small machine, as a donor sees it.
-struct SmallMachine(PathBuf);
-
-impl SmallMachine {
-    fn new(name: &str, mib: u64) -> Self {
-        assert!(rustix::process::getuid().is_root(), "only root can make a cgroup: run the tests as root");
-        let roots = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
-        let found = roots.into_iter().find_map(|(root, limit)| {
-            let path = Path::new(root).join(format!("spillway-test-{name}-{}", std::process::id()));
-            fs::create_dir(&path).ok()?;
-            let machine = Self(path);
-            fs::write(machine.0.join(limit), (mib << 20).to_string()).is_ok().then_some(machine)
-        });
-        found.expect("no control groups with limits on memory")
-    }
-
-    fn take(&self, pid: u32) {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-
-    /// A process that takes so much of its memory, until it is dropped.
-    fn hog(&self, mib: u64) -> Running {
-        let enter = "echo $$ > \"$1\" && exec \"$0\" \"$2\"";
-        let mut running = Running::start(
-            Command::new("sh")
-                .args(["-c", enter])
-                .arg(c_program("hog"))
-                .arg(self.0.join("cgroup.procs"))
-                .arg(mib.to_string()),
-        );
-        running.expect("holds");
-        running
-    }
-}
-
-impl Drop for SmallMachine {
-    fn drop(&mut self) {
-        // Those that were in it may still be on their way out.
-        let _ = (0..100).find(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            fs::remove_dir(&self.0).is_ok()
-        });
-    }
-}
 
 fn donor_at(seen: &Value, address: &str) -> Value {
     let donors = seen["donors"].as_array().unwrap();

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test target uses its own part")]
 
 pub mod slow;
+pub mod small_machine;
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};

@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use super::net::Direction;
 use super::world::{DONORS, SLOW, World};
+use crate::pool_common::small_machine::SmallMachine;
 use crate::support::mix;
 
 /// Numbers that are the same for the same seed.
@@ -55,6 +56,10 @@ pub enum Harm {
     Loss,
     /// The link of one is cut, one way.
     Cut,
+    /// The machine of one runs short of memory, and then out of it.
+    Shortage,
+    /// Every ten seconds one is killed, and another one is started.
+    Succession,
     /// All die, as many at once as may, and come back with nothing once the last resort has all pages.
     Extinction,
     /// The disk of the last resort is full while donors die whose pages should go there.
@@ -62,8 +67,8 @@ pub enum Harm {
 }
 
 /// What may befall any world, but for [`Harm::Death`].
-pub const OTHERS: [Harm; 6] =
-    [Harm::Replacement, Harm::Stop, Harm::Lateness, Harm::Amnesia, Harm::Loss, Harm::Cut];
+pub const OTHERS: [Harm; 7] =
+    [Harm::Replacement, Harm::Stop, Harm::Lateness, Harm::Amnesia, Harm::Loss, Harm::Cut, Harm::Shortage];
 
 /// What happens beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +86,12 @@ pub const ASIDES: [Aside; 4] =
 const LOST_PERCENT: u32 = 2;
 const LATE: Duration = Duration::from_millis(200);
 const A_WHILE: Duration = Duration::from_millis(1_500);
+/// What the machine has on which one runs short.
+const SMALL_MIB: u64 = 160;
+/// So much is left of it: less than a donor of the world keeps free.
+const LEFT_MIB: u64 = 8;
+const SUCCESSIONS: usize = 3;
+const SUCCESSION: Duration = Duration::from_secs(10);
 
 impl World<'_> {
     /// It happens, and the program goes on meanwhile and after; then all pages are whole again.
@@ -159,6 +170,36 @@ impl World<'_> {
                 let mark = self.mark();
                 self.network.heal(victim);
                 self.comes_back(mark, victim);
+            }
+            Harm::Shortage => {
+                let victim = dice.below(DONORS);
+                let news = |news: &str| {
+                    vec![format!("pool: donor {} is short of memory{news}", self.address(victim))]
+                };
+                let (short, enough) = (news(": its pages"), news(" no more"));
+                let machine = SmallMachine::new("space", SMALL_MIB);
+                machine.take(self.pid(victim));
+                let hog = machine.hog(SMALL_MIB - LEFT_MIB);
+                self.says_since(mark, &short);
+                self.goes_on_beside(harm, aside, dice);
+                drop(hog);
+                machine.run_out(2 * SMALL_MIB);
+                self.says_since(mark, &enough);
+            }
+            Harm::Succession => {
+                for _ in 0..SUCCESSIONS {
+                    let begun = Instant::now();
+                    let (victim, mark) = (dice.below(SLOW), self.mark());
+                    self.kill(&[victim]);
+                    if !self.start_another(victim) {
+                        self.start_donor(victim);
+                    }
+                    self.says_since(mark, &[format!("donor {} has", self.address(victim))]);
+                    self.goes_on_beside(harm, aside, dice);
+                    std::thread::sleep(SUCCESSION.saturating_sub(begun.elapsed()));
+                    // Where that was too short, nobody promises that the next takes nothing with it.
+                    self.await_whole();
+                }
             }
             Harm::Extinction => {
                 let victims = dice.donors(DONORS);

@@ -23,6 +23,7 @@ pub const DONORS: usize = 8;
 pub const SLOW: usize = DONORS - 1;
 const PORT: u16 = 10809;
 const MEMORY: &str = "96M";
+const KEEP_FREE: &str = "16M";
 /// The disk of a last resort, which has room for all pages, dead ones included.
 const DISK_MIB: u64 = 136;
 /// Longer than what is noticed late: who has said that all is well for so long knows of no harm.
@@ -102,9 +103,10 @@ impl<'a> World<'a> {
             format!("&spill=file:{}&spill-size={}M", disk.path().join("far").display(), DISK_MIB - 8)
         });
         let store = format!(
-            "pool:{}?{}&size=48M&timeout=1&reconnect=60&{ways}{}",
+            "pool:{}?{}&size={}M&timeout=1&reconnect=60&{ways}{}",
             world.etcd.pool(),
             plan.query,
+            plan.work.far_mib(),
             spill.unwrap_or_default()
         );
         world.work = Some(Work::start(plan.work, &world.scene, &store));
@@ -130,7 +132,7 @@ impl<'a> World<'a> {
         let (pool, domain, directory) =
             (self.etcd.pool(), format!("space-{number}"), tls(&self.certificates));
         let mut options = vec!["--listen", &listen, "--advertise", &advertise, "--domain", &domain];
-        options.extend(["--pool", &pool]);
+        options.extend(["--pool", &pool, "--keep-free", KEEP_FREE]);
         match self.plan.is_by_tls {
             true => options.extend(["--tls-certificates", &directory]),
             false => options.push("--plain"),
@@ -162,6 +164,10 @@ impl<'a> World<'a> {
 
     pub fn signal(&self, number: usize, signal: Signal) {
         self.donors[number].as_ref().unwrap().signal(signal);
+    }
+
+    pub fn pid(&self, number: usize) -> u32 {
+        self.donors[number].as_ref().unwrap().pid()
     }
 
     fn ballast(&self) -> PathBuf {

@@ -46,7 +46,7 @@ pub struct Workload {
 pub use caches::{MEMCACHED, REDIS, RedisAtWork};
 pub use command_line::{BRK, PIPELINE, SEGMENTS, SORT, SQLITE, STRESS, THREADS};
 pub use interpreters::{GUILE, JVM, MULTIPROCESSING, NODE, NUMPY, SBCL};
-pub use postgres::POSTGRES;
+pub use postgres::{POSTGRES, PostgresAtWork};
 
 /// The smallest `--local` that is tried.
 const LEAST_LOCAL_BYTES: u64 = 4 * MIB;
