@@ -201,7 +201,7 @@ impl Handshake<'_> {
                 Ok(Next::Leave)
             }
             ClientOption::List => {
-                for name in self.registry.names() {
+                for name in self.registry.names(self.peer) {
                     self.reply(number, &OptionReply::Server(&name))?;
                 }
                 self.acknowledge(number)

@@ -1,7 +1,8 @@
 //! Which exports exist, who uses them, what they were promised, and when a private one goes.
 //!
-//! A *named* export is made on first use, is seen by everybody, takes memory that nobody was promised, and
-//! stays until the donor stops or is told to drop it. A *private* one belongs to a run, which is promised all
+//! A *named* export is made on first use, takes memory that nobody was promised, and stays until the donor
+//! stops or is told to drop it. By TLS it belongs to the name in its maker's certificate: others neither see
+//! nor reach it, and may have one of the same name. Where nobody shows who he is, everybody sees it. A *private* one belongs to a run, which is promised all
 //! of its memory before it begins. It goes when the run says that it has ended, or some grace time after the
 //! run's last connection was lost.
 
@@ -14,6 +15,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_nbd::run_standing::RunStanding;
 use spillway_nbd::standing::Standing;
+use spillway_tls::ClientName;
 
 use crate::export::Export;
 use crate::frames::FramePool;
@@ -53,13 +55,31 @@ pub struct Offer {
 
 #[derive(Debug, Default)]
 struct Entries {
-    named: BTreeMap<String, Entry>,
+    named: BTreeMap<Named, Entry>,
     /// By token and name.
     private: HashMap<(String, String), Entry>,
     /// How many runs there were so far.
     runs: u64,
     /// What each client that has exports may hold, where that is limited.
     shares: Shares,
+}
+
+/// By what a named export is found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    /// Whose it is, by certificate; everybody's where that is nobody.
+    owner: Option<ClientName>,
+    name: String,
+}
+
+impl Named {
+    fn of(name: &str, peer: Peer) -> Self {
+        let owner = match peer {
+            Peer::Certificate(owner) => Some(owner),
+            Peer::Address(_) | Peer::User(_) | Peer::Unknown => None,
+        };
+        Self { owner, name: name.to_owned() }
+    }
 }
 
 #[derive(Debug)]
@@ -79,7 +99,7 @@ struct Entry {
 pub struct Attachment {
     registry: Arc<Registry>,
     visitor: Visitor,
-    name: String,
+    name: Named,
     /// The export that the connection uses.
     pub export: Arc<Export>,
 }
@@ -99,7 +119,7 @@ impl Attachment {
 
     /// The run has ended: what it had is given back, and its promise with it, before this returns.
     pub fn end_run(&self) {
-        let key = (self.visitor.token().unwrap_or_default().to_owned(), self.name.clone());
+        let key = (self.visitor.token().unwrap_or_default().to_owned(), self.name.name.clone());
         let mut entries = lock(&self.registry.entries);
         if entries.private.get(&key).is_none_or(|entry| !Arc::ptr_eq(&entry.export, &self.export)) {
             return;
@@ -145,10 +165,12 @@ impl Registry {
         &self.journal
     }
 
-    /// Names of the named exports, in order.
+    /// Names of the named exports that a client can open, in order.
     #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        lock(&self.entries).named.keys().cloned().collect()
+    pub fn names(&self, peer: Peer) -> Vec<String> {
+        let own = Named::of("", peer).owner;
+        let entries = lock(&self.entries);
+        entries.named.keys().filter(|named| named.owner == own).map(|named| named.name.clone()).collect()
     }
 
     /// Whether a run's private export is there.
@@ -269,11 +291,12 @@ impl Registry {
         events: &mut Vec<Event>,
     ) -> Result<Attachment, OpenError> {
         let mut entries = lock(&self.entries);
+        let name = Named::of(name, peer);
         let is_ending = self.is_ending.load(Ordering::Relaxed);
-        if is_ending && !(entries.exists(name, visitor) && visitor.token().is_some()) {
+        if is_ending && !(entries.exists(&name, visitor) && visitor.token().is_some()) {
             return Err(OpenError::Ending);
         }
-        if !entries.exists(name, visitor) {
+        if !entries.exists(&name, visitor) {
             if matches!(visitor, Visitor::Lane(_)) {
                 return Err(OpenError::Lost);
             }
@@ -286,7 +309,7 @@ impl Registry {
             entries.make_room(&self.terms.limits, peer)?;
             let entry = self.make(&mut entries, visitor, peer)?;
             events.push(match visitor {
-                Visitor::Anyone => Event::ExportMade { name: name.to_owned(), peer },
+                Visitor::Anyone => Event::ExportMade { name: name.name.clone(), peer },
                 _ => Event::RunGranted {
                     run: entry.run,
                     peer,
@@ -294,15 +317,15 @@ impl Registry {
                     free: Size::from_bytes(self.offer().free_bytes),
                 },
             });
-            entries.insert(name, visitor, entry);
+            entries.insert(&name, visitor, entry);
         }
-        let entry = entries.get_mut(name, visitor).ok_or(OpenError::Lost)?;
+        let entry = entries.get_mut(&name, visitor).ok_or(OpenError::Lost)?;
         if entry.connections == 0 && entry.run > 0 && events.is_empty() {
             events.push(Event::RunFound { run: entry.run, peer });
         }
         entry.connections += 1;
         let export = Arc::clone(&entry.export);
-        Ok(Attachment { registry: Arc::clone(self), visitor: visitor.clone(), name: name.to_owned(), export })
+        Ok(Attachment { registry: Arc::clone(self), visitor: visitor.clone(), name, export })
     }
 
     fn make(&self, entries: &mut Entries, visitor: &Visitor, peer: Peer) -> Result<Entry, OpenError> {
@@ -371,10 +394,10 @@ impl Registry {
         self.terms.grace.saturating_sub(entry.idle_since.elapsed())
     }
 
-    /// Drops a named export with all it holds. Whoever has it open gets errors from now on. `false` where
-    /// there is none.
+    /// Drops a named export of a client's with all it holds. Whoever has it open gets errors from now on.
+    /// `false` where there is none.
     pub fn drop_named(&self, name: &str, peer: Peer) -> bool {
-        let entry = lock(&self.entries).named.remove(name);
+        let entry = lock(&self.entries).named.remove(&Named::of(name, peer));
         match entry {
             Some(entry) => {
                 let held = held(&entry.export);
@@ -435,7 +458,7 @@ impl Registry {
     #[must_use]
     pub fn status(&self) -> Vec<ExportStatus> {
         let entries = lock(&self.entries);
-        let named = entries.named.iter().map(|(name, entry)| (name.clone(), entry));
+        let named = entries.named.iter().map(|(named, entry)| (named.name.clone(), entry));
         let mut private: Vec<_> = entries.private.iter().collect();
         private.sort_by_key(|(_, entry)| entry.run);
         let private = private.into_iter().map(|((_, name), entry)| (name.clone(), entry));
@@ -462,24 +485,24 @@ impl Drop for Attachment {
 }
 
 impl Entries {
-    fn exists(&mut self, name: &str, visitor: &Visitor) -> bool {
+    fn exists(&mut self, name: &Named, visitor: &Visitor) -> bool {
         self.get_mut(name, visitor).is_some()
     }
 
-    fn get_mut(&mut self, name: &str, visitor: &Visitor) -> Option<&mut Entry> {
+    fn get_mut(&mut self, name: &Named, visitor: &Visitor) -> Option<&mut Entry> {
         match visitor.token() {
             None => self.named.get_mut(name),
-            Some(token) => self.private.get_mut(&(token.to_owned(), name.to_owned())),
+            Some(token) => self.private.get_mut(&(token.to_owned(), name.name.clone())),
         }
     }
 
-    fn insert(&mut self, name: &str, visitor: &Visitor, entry: Entry) {
+    fn insert(&mut self, name: &Named, visitor: &Visitor, entry: Entry) {
         match visitor.token() {
             None => {
-                self.named.insert(name.to_owned(), entry);
+                self.named.insert(name.clone(), entry);
             }
             Some(token) => {
-                self.private.insert((token.to_owned(), name.to_owned()), entry);
+                self.private.insert((token.to_owned(), name.name.clone()), entry);
             }
         }
     }

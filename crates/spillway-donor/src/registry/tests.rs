@@ -40,13 +40,13 @@ fn named_exports_persist_until_dropped() {
     registry.drop_expired(Instant::now());
     let again = registry.open("", &Visitor::Anyone, ME).unwrap();
     assert_eq!(first_byte(&again), 1);
-    assert_eq!(registry.names(), [""]);
+    assert_eq!(registry.names(ME), [""]);
     assert!(registry.drop_named("", ME) && !registry.drop_named("", ME));
     assert_eq!(registry.pool().taken(), 0);
     let fresh = registry.open("", &Visitor::Anyone, ME).unwrap();
     drop(again); // must not count as the fresh one's leaving
     assert_eq!(first_byte(&fresh), 0);
-    assert_eq!(lock(&registry.entries).named[""].connections, 1);
+    assert_eq!(lock(&registry.entries).named[&Named::of("", ME)].connections, 1);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn private_exports_are_apart_and_go_after_the_grace_time() {
     put(&first, 1);
     put(&second, 2);
     assert_eq!((first_byte(&first), first_byte(&second)), (1, 2));
-    assert!(registry.names().is_empty());
+    assert!(registry.names(ME).is_empty());
     assert_eq!(first_byte(&registry.open("e", &lane("one"), ME).unwrap()), 1);
 
     drop(first);
@@ -158,6 +158,25 @@ fn one_client_holds_no_more_than_its_share_by_promises_and_named_exports() {
     assert!(registry.drop_named("disk", ME));
     drop((named, other));
     assert_eq!(registry.open("", &run("three", 0), ME).unwrap().export.size_bytes(), 2 * 4096);
+}
+
+#[test]
+fn a_named_export_belongs_to_the_name_in_a_certificate() {
+    let registry = registry(Duration::ZERO);
+    let [one, other] = ["one", "other"].map(|name| Peer::Certificate(ClientName::new(name).unwrap()));
+    let open = |peer| registry.open("disk", &Visitor::Anyone, peer).unwrap();
+    put(&open(one), 1);
+    assert_eq!(first_byte(&open(other)), 0, "another's is another");
+    put(&open(other), 2);
+    put(&open(ME), 3);
+    let address = Peer::Address([10, 0, 0, 1].into());
+    assert_eq!((first_byte(&open(one)), first_byte(&open(other)), first_byte(&open(address))), (1, 2, 3));
+    let names = |peer| registry.names(peer).len();
+    assert_eq!((names(one), names(other), names(ME), names(address)), (1, 1, 1, 1));
+    assert!(registry.drop_named("disk", one) && !registry.drop_named("disk", one));
+    assert_eq!((names(one), first_byte(&open(other)), first_byte(&open(ME))), (0, 2, 3));
+    let stranger = Peer::Certificate(ClientName::new("stranger").unwrap());
+    assert!(!registry.drop_named("disk", stranger) && registry.names(stranger).is_empty());
 }
 
 #[test]
