@@ -87,9 +87,10 @@ const LOST_PERCENT: u32 = 2;
 const LATE: Duration = Duration::from_millis(200);
 const A_WHILE: Duration = Duration::from_millis(1_500);
 /// What the machine has on which one runs short.
-const SMALL_MIB: u64 = 160;
-/// So much is left of it: less than a donor of the world keeps free.
-const LEFT_MIB: u64 = 8;
+const SMALL_MIB: u64 = 256;
+/// So much is left of it: less than a donor of the world keeps free, and more than it may take before it is
+/// short, or the kernel ends the one that has most.
+const LEFT_MIB: u64 = 48;
 const SUCCESSIONS: usize = 3;
 const SUCCESSION: Duration = Duration::from_secs(10);
 

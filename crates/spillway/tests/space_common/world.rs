@@ -23,7 +23,7 @@ pub const DONORS: usize = 8;
 pub const SLOW: usize = DONORS - 1;
 const PORT: u16 = 10809;
 const MEMORY: &str = "96M";
-const KEEP_FREE: &str = "16M";
+const KEEP_FREE: &str = "64M";
 /// The disk of a last resort, which has room for all pages, dead ones included.
 const DISK_MIB: u64 = 136;
 /// Longer than what is noticed late: who has said that all is well for so long knows of no harm.
