@@ -66,6 +66,17 @@ fn check(name: &str, code: &mut dyn Code, part_bytes: usize) {
     }
 }
 
+/// Whether ISA-L makes the parity that the product makes: then either can take the other's place.
+#[cfg(feature = "isal")]
+fn is_as_isal(part_bytes: usize) -> bool {
+    let mut bytes = vec![0; PARTS * part_bytes];
+    noise(5, &mut bytes);
+    let mut other = bytes.clone();
+    codes::contenders()[0].1().encode(&mut row(&mut bytes));
+    isal::IsaL::new(false).encode(&mut row(&mut other));
+    bytes == other
+}
+
 /// A code that is measured.
 struct Coded {
     name: &'static str,
@@ -306,6 +317,8 @@ fn main() {
     if let Some(at) = number_behind(MEMORY_OF) {
         return println!("{}", memory_of(at));
     }
+    #[cfg(feature = "isal")]
+    assert!([64, PAGE_BYTES, 4 * PAGE_BYTES].into_iter().all(is_as_isal), "ISA-L makes other parity");
     let rounds = number_behind("--rounds").unwrap_or(21);
     let all = json!({
         "rounds": rounds,
