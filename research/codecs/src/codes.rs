@@ -8,7 +8,7 @@ pub const PARTS: usize = 6;
 /// The parts of a row, data first.
 pub type Row<'a> = [&'a mut [u8]; PARTS];
 
-/// One library's code.
+/// The code of one library, for rows of 4+2.
 pub trait Code {
     /// Computes the last parts of the row from the first.
     fn encode(&mut self, row: &mut Row<'_>);

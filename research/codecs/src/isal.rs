@@ -46,7 +46,7 @@ impl IsaL {
     pub fn new(keeps_plans: bool) -> Self {
         let mut matrix = [0; PARTS * DATA];
         let mut tables = [0; size_of::<Tables>()];
-        // SAFETY: the matrix has as many rows and columns as is said, and the tables room for their last rows.
+        // SAFETY: the matrix is as large as is said, and the tables have room for its last rows.
         unsafe {
             gf_gen_cauchy1_matrix(matrix.as_mut_ptr(), PARTS as i32, DATA as i32);
             ec_init_tables(
