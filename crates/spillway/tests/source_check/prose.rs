@@ -52,8 +52,8 @@ pub fn doc_tests(source: &str) -> Vec<Finding> {
 /// Endings of files that are looked for wherever they are said to lie.
 const ENDINGS: [&str; 2] = [".rs", ".md"];
 /// Directories of the repository: what begins with one is a path.
-const DIRECTORIES: [&str; 8] =
-    ["bench/", "crates/", "docs/", "examples/", "fuzz/", "packaging/", "scripts/", "tests/"];
+const DIRECTORIES: [&str; 9] =
+    ["bench/", "crates/", "docs/", "examples/", "fuzz/", "packaging/", "research/", "scripts/", "tests/"];
 
 /// The path that a word in back-quotes names, if it names one.
 fn path_in(word: &str) -> Option<&str> {
