@@ -179,7 +179,8 @@ impl Registry {
         lock(&self.entries).private.contains_key(&(token.to_owned(), name.to_owned()))
     }
 
-    /// Lets in nobody new from now on; further connections of runs that are there still come in.
+    /// Lets in nobody new from now on; further connections of runs that are there still come in, and these
+    /// are told to go elsewhere.
     pub fn begin_to_end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
@@ -246,7 +247,7 @@ impl Registry {
             held_bytes: bytes(frames.taken),
             run_bytes: bytes(run_pages),
             runs,
-            is_draining: self.is_draining.load(Ordering::Relaxed),
+            is_draining: self.is_draining.load(Ordering::Relaxed) || self.is_ending.load(Ordering::Relaxed),
             is_short: self.is_short(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }

@@ -38,6 +38,25 @@ fn a_donor_that_is_drained_may_be_switched_off() {
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
 }
 
+/// As where its machine is shut down.
+#[test]
+fn a_donor_that_is_told_to_end_is_left_first_and_ends_as_soon_as_it_is() {
+    let (mut donors, scene) = (Donors::start_with(3, "64M", &["--drain", "100"]), Scene::new());
+    let mut hold = Hold::start(&scene, 24, &[donors.uri("?size=28M")]);
+    hold.goes_on(1);
+    let leaver = donors.address(0);
+    donors.signal(0, Signal::TERM);
+    says(&hold.running, &format!("donor {leaver} is being drained"));
+    says(&hold.running, &format!("donor {leaver} is drained: nothing of this run is on it"));
+    let (status, said) = donors.0[0].take().unwrap().end();
+    assert!(status.success() && said.contains("0 B were stored"), "{status} {said}");
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    for wrong in ["SIGBUS", "is away", "fewer than", "are lost"] {
+        assert!(!complaint.contains(wrong), "{wrong}: {complaint}");
+    }
+}
+
 #[test]
 fn a_drain_that_finds_no_room_waits_and_can_be_called_off() {
     let (donors, scene) = (Donors::start(2, "64M"), Scene::new());
