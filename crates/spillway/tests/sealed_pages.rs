@@ -177,8 +177,7 @@ fn the_library_lends_no_program_its_cipher() {
     assert_eq!(symbols("--defined-only"), "");
     let borrowed = symbols("--undefined-only");
     assert!(borrowed.contains(" u memcpy"), "{borrowed}");
-    // Nor what libc says by the program's environment, and with locks of its own.
-    for part in ["gcm", "aes", "openssl", "crypto", "evp_", " u __xpg_strerror", " u strerror", "gettext"] {
+    for part in ["gcm", "aes", "openssl", "crypto", "evp_"] {
         assert_eq!(borrowed.lines().find(|line| line.contains(part)), None, "{part}");
     }
 }
