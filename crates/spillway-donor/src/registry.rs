@@ -2,9 +2,10 @@
 //!
 //! A *named* export is made on first use, takes memory that nobody was promised, and stays until the donor
 //! stops or is told to drop it. By TLS it belongs to the name in its maker's certificate: others neither see
-//! nor reach it, and may have one of the same name. Where nobody shows who he is, everybody sees it. A *private* one belongs to a run, which is promised all
-//! of its memory before it begins. It goes when the run says that it has ended, or some grace time after the
-//! run's last connection was lost.
+//! nor reach it, and may have one of the same name. Where nobody shows who he is, everybody sees it.
+//!
+//! A *private* export belongs to a run, which is promised all of its memory before it begins. It goes when
+//! the run says that it has ended, or some grace time after the run's last connection was lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -52,7 +52,7 @@ fn the_library_borrows_nothing_of_libc_that_nobody_has_thought_about() {
     let unknown: Vec<_> = borrowed.difference(&known).collect();
     assert!(
         unknown.is_empty(),
-        "{unknown:?}: may a thread call these that brings the program's pages, while any of its other threads \
-         waits for one? Put them where they belong, or do without"
+        "{unknown:?}: may a thread call these that brings the program's pages, while any other of its \
+         threads waits for one? Put them where they belong, or do without"
     );
 }
