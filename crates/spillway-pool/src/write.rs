@@ -12,6 +12,10 @@
 //! copy back, and copied an older page into it from a copy that had not got the write yet. So if anything has
 //! changed in the extent since, (4) sends it there once more.
 //!
+//! What was sent by two connections, since the first broke, may come once more after its answer. Such a write
+//! counts, and its bar stays until nothing comes late any more ([`crate::survey::Sweep`]): the slot is read,
+//! and nobody writes another page there.
+//!
 //! A rebuild ([`crate::rebuild`]) first has its copy take writes and then looks for dirty slots. Whatever the
 //! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
 
@@ -86,6 +90,8 @@ pub struct Write {
     late: [Option<Place>; MAX_COPIES],
     /// Where it was not sent, since the donor is down.
     passed: [Option<Place>; MAX_COPIES],
+    /// Some donor may get it once more.
+    comes_again: bool,
 }
 
 impl Write {
@@ -103,6 +109,7 @@ impl Write {
             under_way: 0,
             late: none,
             passed: none,
+            comes_again: false,
         }
     }
 
@@ -156,6 +163,12 @@ impl Write {
         if !is_stored {
             (self.late[copy], self.has[copy]) = (self.has[copy], None);
         }
+    }
+
+    /// Says that something of it was sent by a second connection, since the first broke without an answer:
+    /// though the donor has it, it may come once more by the first, over what is written there next.
+    pub fn comes_again(&mut self) {
+        self.comes_again = true;
     }
 
     fn is_under_way(&self, copy: usize) -> bool {
@@ -271,10 +284,12 @@ impl Write {
 
     fn done(&self, table: &Table<'_>, outcome: Outcome) -> Step {
         // The last whole copy stays so, and what was sent there may come at any time.
-        let may_come = outcome == Outcome::Unreachable && self.late != [None; MAX_COPIES];
-        if may_come && table.planted("write-not-announced") {
+        let is_left = outcome == Outcome::Unreachable && self.late != [None; MAX_COPIES];
+        let may_come = is_left || (self.comes_again && !table.planted("second-write-forgotten"));
+        if may_come {
+            // Anew: of a write that took long it may be lifted by now.
             table.set_bits(self.extent, Which::Barred, &self.slots);
-        } else if !may_come {
+        } else {
             table.clear_bits(self.extent, Which::Barred, &self.slots);
         }
         Step::Done(outcome)

@@ -87,7 +87,10 @@ impl World {
         }
         if !sending.is_empty() && self.chance(2) {
             let (place, seen) = sending.swap_remove(self.dice.below(sending.len()));
-            let is_stored = self.write_to(run, place, slot, version);
+            let donors::Sent { is_stored, comes_again } = self.write_to(run, place, slot, version);
+            if comes_again {
+                write.comes_again();
+            }
             if !is_stored {
                 table.complain(usize::from(place.donor), seen, Condition::Down, self.now);
             }

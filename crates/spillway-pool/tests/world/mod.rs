@@ -1,7 +1,9 @@
 //! One world: its machines, its runs, what happens to them, and what must hold.
 
 mod actors;
+mod donors;
 mod supervisor;
+mod trouble;
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -158,6 +160,8 @@ pub struct World {
     spill: Option<usize>,
     /// Never more donors ill, or with copies yet to be made, than copies less one.
     is_gentle: bool,
+    /// Connections are lost so often that what is written comes twice.
+    sends_twice: bool,
     next_version: Version,
     failure: Option<String>,
     pub reads: u64,
@@ -227,6 +231,7 @@ impl World {
             bug,
             spill,
             is_gentle: !seed.is_multiple_of(3),
+            sends_twice: seed % 5 == 2,
             next_version: 1,
             failure: None,
             reads: 0,
@@ -338,131 +343,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    fn is_all_well(&self) -> bool {
-        let is_failing = |actor: &Actor| matches!(actor, Actor::Writing { write, .. } if write.has_missed());
-        self.machines.iter().all(|machine| *machine == Machine::Well)
-            && !self.runs.iter().flat_map(|run| &run.actors).any(is_failing)
-            && self.runs.iter().all(|run| {
-                let table = Table::open(&run.words).unwrap();
-                let found = survey(&table, u64::MAX, PATIENCE);
-                let known = || (0..table.donors()).filter(|donor| table.room(*donor).0 > 0);
-                let up = known().all(|donor| table.donor(donor).condition == Condition::Up);
-                let lives = (0..table.donors()).all(|donor| table.donor(donor).life == run.lives[donor]);
-                let full = (0..EXTENTS).all(|extent| {
-                    let seen = table.snapshot(extent);
-                    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
-                    let places: Vec<Place> = whole.filter_map(|copy| seen.places[copy]).collect();
-                    let is_spilled = places.iter().any(|place| table.is_spill(usize::from(place.donor)));
-                    seen.state.phase != Phase::Placed || places.len() >= COPIES || is_spilled
-                });
-                found.tasks.is_empty() && found.lost.is_empty() && up && lives && full
-            })
-    }
-
-    /// In a gentle world a donor that does not take a write is the only one that is ill.
-    fn may_lose(&self) -> bool {
-        let is_known = |run: &Run| run.known_lives == run.lives;
-        !self.is_gentle
-            || self.machines.iter().all(|machine| *machine == Machine::Well) && self.runs.iter().all(is_known)
-    }
-
-    fn trouble(&mut self) {
-        if !self.chance(40) {
-            return;
-        }
-        match self.dice.below(12) {
-            0 => self.present = (self.present + 1).min(self.machines.len()),
-            // One that is told to leave, or may stay after all. Those that leave leave room for all copies.
-            1 | 2 => {
-                let donor = self.dice.below(self.present);
-                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-                let may_leave = leaving == 0 && Some(donor) != self.spill;
-                self.drained[donor] = !self.drained[donor] && may_leave;
-            }
-            _ => self.break_something(),
-        }
-    }
-
-    fn break_something(&mut self) {
-        let donor = self.dice.below(self.present);
-        if self.machines[donor] != Machine::Well {
-            // It thaws, or comes back: empty, since it was dead.
-            self.machines[donor] = Machine::Well;
-            return;
-        }
-        if self.is_gentle && !self.is_all_well() {
-            return;
-        }
-        if Some(donor) == self.spill {
-            self.machines[donor] = Machine::Full;
-            return;
-        }
-        match self.dice.below(4) {
-            0 | 1 => self.machines[donor] = Machine::Frozen,
-            2 => self.machines[donor] = Machine::Dead,
-            // Away and back again, empty, before anybody looks.
-            _ => {}
-        }
-        if self.machines[donor] != Machine::Frozen {
-            for run in &mut self.runs {
-                run.memory[donor].clear();
-                run.lives[donor] += 1;
-                run.late.retain(|late| late.donor != donor);
-            }
-        }
-    }
-
-    fn land_late(&mut self, run: usize) {
-        let (now, machines) = (self.now, self.machines.clone());
-        let Run { late, memory, .. } = &mut self.runs[run];
-        let mut at = 0;
-        while at < late.len() {
-            let is_due = late[at].at <= now && machines[late[at].donor] == Machine::Well;
-            if is_due {
-                let Late { donor, life, extent, slot, version, .. } = late.swap_remove(at);
-                memory[donor].insert((life, extent, slot), version);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
-    fn serves(&self, run: usize, place: Place) -> bool {
-        let donor = usize::from(place.donor);
-        matches!(self.machines[donor], Machine::Well | Machine::Full)
-            && (self.runs[run].lives[donor] == place.life || self.bug == "earlier-life-read")
-    }
-
-    fn write_to(&mut self, run: usize, place: Place, slot: u32, version: Version) -> bool {
-        let (donor, key) = (usize::from(place.donor), (place.life, place.extent, slot % 512));
-        if self.machines[donor] == Machine::Full {
-            return false;
-        }
-        if self.serves(run, place) {
-            let is_lost = self.chance(60) && self.may_lose();
-            if !is_lost || self.chance(2) {
-                self.runs[run].memory[donor].insert(key, version);
-            }
-            return !is_lost;
-        }
-        if self.machines[donor] == Machine::Frozen && self.runs[run].lives[donor] == place.life {
-            let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
-            let late = Late { at, donor, life: place.life, extent: place.extent, slot: slot % 512, version };
-            self.runs[run].late.push(late);
-        }
-        false
-    }
-
-    /// `Err` where there is no answer, `Ok(None)` where the donor holds nothing there.
-    fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Answer {
-        if !self.serves(run, place) || self.chance(60) {
-            return Err(());
-        }
-        let key = (place.life, place.extent, slot % 512);
-        Ok(self.runs[run].memory[usize::from(place.donor)].get(&key).copied())
     }
 }
 

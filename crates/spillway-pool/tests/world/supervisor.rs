@@ -98,10 +98,10 @@ impl World {
             Repair::Writing { extent, mut rebuild, to, pages } => {
                 let mut moved = Moved::All;
                 for (slot, version) in pages {
-                    if let Some(version) = version
-                        && !self.write_to(run, to, slot, version)
-                    {
-                        moved = Moved::NotWritten;
+                    if let Some(version) = version {
+                        let sent = self.write_to(run, to, slot, version);
+                        let is_over = sent.is_stored && !sent.comes_again;
+                        moved = if is_over { moved } else { Moved::NotWritten };
                     }
                 }
                 rebuild.copied(&table, moved);

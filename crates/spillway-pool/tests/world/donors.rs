@@ -1,0 +1,78 @@
+//! What the donors do: they store pages, at once or late, and say what they hold.
+
+use super::*;
+
+/// What who sends a page to a donor knows then.
+pub(super) struct Sent {
+    pub(super) is_stored: bool,
+    /// It was sent by two connections, of which one has not answered.
+    pub(super) comes_again: bool,
+}
+
+impl Sent {
+    const NOT: Self = Self { is_stored: false, comes_again: false };
+}
+
+impl World {
+    pub(super) fn land_late(&mut self, run: usize) {
+        let (now, machines) = (self.now, self.machines.clone());
+        let Run { late, memory, .. } = &mut self.runs[run];
+        let mut at = 0;
+        while at < late.len() {
+            let is_due = late[at].at <= now && machines[late[at].donor] == Machine::Well;
+            if is_due {
+                let Late { donor, life, extent, slot, version, .. } = late.swap_remove(at);
+                memory[donor].insert((life, extent, slot), version);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
+    pub(super) fn serves(&self, run: usize, place: Place) -> bool {
+        let donor = usize::from(place.donor);
+        matches!(self.machines[donor], Machine::Well | Machine::Full)
+            && (self.runs[run].lives[donor] == place.life || self.bug == "earlier-life-read")
+    }
+
+    pub(super) fn write_to(&mut self, run: usize, place: Place, slot: u32, version: Version) -> Sent {
+        let (donor, key) = (usize::from(place.donor), (place.life, place.extent, slot % 512));
+        if self.machines[donor] == Machine::Full {
+            return Sent::NOT;
+        }
+        if self.serves(run, place) {
+            let is_lost = self.chance(60) && self.may_lose();
+            let comes_again = self.sends_twice && !is_lost && Some(donor) != self.spill && self.chance(20);
+            if comes_again {
+                // By a connection that was lost, and by another.
+                let at = self.now + MOST_LATE / 2 + self.dice.below(MOST_LATE as usize / 4) as u64;
+                self.delay(run, at, place, slot, version);
+            }
+            if !is_lost || self.chance(2) {
+                self.runs[run].memory[donor].insert(key, version);
+            }
+            return Sent { is_stored: !is_lost, comes_again };
+        }
+        if self.machines[donor] == Machine::Frozen && self.runs[run].lives[donor] == place.life {
+            let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
+            self.delay(run, at, place, slot, version);
+        }
+        Sent::NOT
+    }
+
+    fn delay(&mut self, run: usize, at: u64, place: Place, slot: u32, version: Version) {
+        let Place { donor, life, extent } = place;
+        let late = Late { at, donor: usize::from(donor), life, extent, slot: slot % 512, version };
+        self.runs[run].late.push(late);
+    }
+
+    /// `Err` where there is no answer, `Ok(None)` where the donor holds nothing there.
+    pub(super) fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Answer {
+        if !self.serves(run, place) || self.chance(60) {
+            return Err(());
+        }
+        let key = (place.life, place.extent, slot % 512);
+        Ok(self.runs[run].memory[usize::from(place.donor)].get(&key).copied())
+    }
+}

@@ -1,0 +1,79 @@
+//! What goes wrong with the donors, and when a gentle world bears it.
+
+use super::*;
+
+impl World {
+    pub(super) fn is_all_well(&self) -> bool {
+        let is_failing = |actor: &Actor| matches!(actor, Actor::Writing { write, .. } if write.has_missed());
+        self.machines.iter().all(|machine| *machine == Machine::Well)
+            && !self.runs.iter().flat_map(|run| &run.actors).any(is_failing)
+            && self.runs.iter().all(|run| {
+                let table = Table::open(&run.words).unwrap();
+                let found = survey(&table, u64::MAX, PATIENCE);
+                let known = || (0..table.donors()).filter(|donor| table.room(*donor).0 > 0);
+                let up = known().all(|donor| table.donor(donor).condition == Condition::Up);
+                let lives = (0..table.donors()).all(|donor| table.donor(donor).life == run.lives[donor]);
+                let full = (0..EXTENTS).all(|extent| {
+                    let seen = table.snapshot(extent);
+                    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+                    let places: Vec<Place> = whole.filter_map(|copy| seen.places[copy]).collect();
+                    let is_spilled = places.iter().any(|place| table.is_spill(usize::from(place.donor)));
+                    seen.state.phase != Phase::Placed || places.len() >= COPIES || is_spilled
+                });
+                found.tasks.is_empty() && found.lost.is_empty() && up && lives && full
+            })
+    }
+
+    /// In a gentle world a donor that does not take a write is the only one that is ill.
+    pub(super) fn may_lose(&self) -> bool {
+        let is_known = |run: &Run| run.known_lives == run.lives;
+        !self.is_gentle
+            || self.machines.iter().all(|machine| *machine == Machine::Well) && self.runs.iter().all(is_known)
+    }
+
+    pub(super) fn trouble(&mut self) {
+        if !self.chance(40) {
+            return;
+        }
+        match self.dice.below(12) {
+            0 => self.present = (self.present + 1).min(self.machines.len()),
+            // One that is told to leave, or may stay after all. Those that leave leave room for all copies.
+            1 | 2 => {
+                let donor = self.dice.below(self.present);
+                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
+                let may_leave = leaving == 0 && Some(donor) != self.spill;
+                self.drained[donor] = !self.drained[donor] && may_leave;
+            }
+            _ => self.break_something(),
+        }
+    }
+
+    pub(super) fn break_something(&mut self) {
+        let donor = self.dice.below(self.present);
+        if self.machines[donor] != Machine::Well {
+            // It thaws, or comes back: empty, since it was dead.
+            self.machines[donor] = Machine::Well;
+            return;
+        }
+        if self.is_gentle && !self.is_all_well() {
+            return;
+        }
+        if Some(donor) == self.spill {
+            self.machines[donor] = Machine::Full;
+            return;
+        }
+        match self.dice.below(4) {
+            0 | 1 => self.machines[donor] = Machine::Frozen,
+            2 => self.machines[donor] = Machine::Dead,
+            // Away and back again, empty, before anybody looks.
+            _ => {}
+        }
+        if self.machines[donor] != Machine::Frozen {
+            for run in &mut self.runs {
+                run.memory[donor].clear();
+                run.lives[donor] += 1;
+                run.late.retain(|late| late.donor != donor);
+            }
+        }
+    }
+}
