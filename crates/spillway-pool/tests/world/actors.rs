@@ -10,6 +10,15 @@ use spillway_pool::write::{self, Outcome, Write, without_barred};
 
 use super::*;
 
+/// A page that came wrong is read again so often.
+const MOST_WRONG: u32 = 4;
+
+impl Held {
+    fn as_written(version: Version) -> Self {
+        Self { version: Some(version), is_lie: false }
+    }
+}
+
 fn is_in_last_resort(table: &Table<'_>, extent: u32) -> bool {
     table.snapshot(extent).places.iter().flatten().any(|place| table.is_spill(usize::from(place.donor)))
 }
@@ -87,7 +96,8 @@ impl World {
         }
         if !sending.is_empty() && self.chance(2) {
             let (place, seen) = sending.swap_remove(self.dice.below(sending.len()));
-            let donors::Sent { is_stored, comes_again } = self.write_to(run, place, slot, version);
+            let donors::Sent { is_stored, comes_again } =
+                self.write_to(run, place, slot, Held::as_written(version));
             if comes_again {
                 write.comes_again();
             }
@@ -131,7 +141,7 @@ impl World {
             let takes = self.machines[usize::from(place.donor)] != Machine::Full;
             if takes && self.serves(run, place) && self.chance(2) {
                 let key = (place.life, place.extent, page.slot % 512);
-                self.runs[run].memory[usize::from(place.donor)].insert(key, page.version);
+                self.runs[run].memory[usize::from(place.donor)].insert(key, Held::as_written(page.version));
             }
         }
     }
@@ -174,7 +184,7 @@ impl World {
     /// The donor answers when it is asked, or later; the answer comes by the actor's connection at some time.
     fn ask(&mut self, run: usize, actor: usize, slot: u32, choice: read::Choice) {
         let coming = match self.chance(2) {
-            true => Coming::Said(self.read_from(run, choice.place, slot)),
+            true => Coming::Said(self.ask_for(run, choice.place, slot)),
             false => Coming::Asked(choice.place, slot),
         };
         let connections = &mut self.runs[run].connections[actor];
@@ -206,7 +216,7 @@ impl World {
         let coming = answers.and_then(VecDeque::pop_front);
         let answer = match coming.ok_or("an answer is awaited that was not asked for")? {
             Coming::Said(answer) => answer,
-            Coming::Asked(place, slot) => self.read_from(run, place, slot),
+            Coming::Asked(place, slot) => self.ask_for(run, place, slot),
         };
         if answer.is_err() {
             table.complain(donor, seen, Condition::Suspect, self.now);
@@ -221,8 +231,12 @@ impl World {
                 if let Some(left) = left {
                     self.runs[run].connections[actor].remove(&usize::from(left.place.donor));
                 }
-                let version = answer.unwrap_or_default();
+                let Held { version, is_lie } = answer.unwrap_or_default();
                 let expected = self.runs[run].oracle.get(&slot).copied();
+                // Whoever reads knows its page by its seal.
+                if version != expected && is_lie {
+                    return self.read_again(run, table, reading, by);
+                }
                 if version != expected {
                     let seen = table.snapshot(slot / 512);
                     return Err(format!("slot {slot} has {version:?} at {by:?} for {expected:?}: {seen:?}"));
@@ -232,5 +246,36 @@ impl World {
                 Ok(Actor::Idle)
             }
         }
+    }
+
+    /// A page came wrong.
+    fn read_again(
+        &mut self,
+        run: usize,
+        table: &Table<'_>,
+        reading: Reading,
+        by: read::Choice,
+    ) -> Result<Actor, String> {
+        let Reading { slot, wrong, .. } = reading;
+        let whole = || {
+            let seen = table.snapshot(slot / 512);
+            (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy)).count()
+        };
+        let before = whole();
+        let tried = read::came_wrong(table, slot / 512, by);
+        self.wrong += 1;
+        if whole() != (before - 1).max(1) {
+            return Err(format!("slot {slot} came wrong at {by:?}: {before} whole copies, then {}", whole()));
+        }
+        if wrong < MOST_WRONG {
+            return Ok(Actor::Reading(Reading { tried, wrong: wrong + 1, ..Reading::of(slot) }));
+        }
+        if self.is_gentle {
+            return Err(format!("slot {slot} came wrong again and again"));
+        }
+        self.losses += 1;
+        self.runs[run].oracle.remove(&slot);
+        self.free(run, slot);
+        Ok(Actor::Idle)
     }
 }

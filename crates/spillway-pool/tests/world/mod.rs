@@ -54,7 +54,15 @@ enum Machine {
 }
 
 /// What is kept on one donor for one run: by life, extent and slot.
-type Memory = HashMap<(u16, u32, u32), Version>;
+type Memory = HashMap<(u16, u32, u32), Held>;
+
+/// What is kept in one slot, if anything is, and what a donor says of it: as it was written, or a lie. What was
+/// copied from a lie is one too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    version: Option<Version>,
+    is_lie: bool,
+}
 
 struct Late {
     at: u64,
@@ -62,7 +70,7 @@ struct Late {
     life: u16,
     extent: u32,
     slot: u32,
-    version: Version,
+    held: Held,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
@@ -80,10 +88,12 @@ struct Reading {
     /// Of which copies an answer is awaited.
     asked: Vec<read::Choice>,
     patience: u32,
+    /// How often it came wrong.
+    wrong: u32,
 }
 
-/// What a donor says to a read: what it holds there, or nothing at all.
-type Answer = Result<Option<Version>, ()>;
+/// What a donor says to a read, or nothing at all.
+type Answer = Result<Held, ()>;
 
 /// An answer that comes by a connection.
 enum Coming {
@@ -108,7 +118,7 @@ enum Repair {
     Idle,
     Stepping { extent: u32, rebuild: Rebuild },
     Reading { extent: u32, rebuild: Rebuild, from: Place, to: Place, slots: Vec<u32> },
-    Writing { extent: u32, rebuild: Rebuild, to: Place, pages: Vec<(u32, Option<Version>)> },
+    Writing { extent: u32, rebuild: Rebuild, to: Place, pages: Vec<(u32, Held)> },
 }
 
 struct Run {
@@ -135,11 +145,17 @@ struct Run {
 
 impl Reading {
     fn of(slot: u32) -> Self {
-        Self { slot, tried: 0, race: None, asked: Vec::new(), patience: 0 }
+        Self { slot, tried: 0, race: None, asked: Vec::new(), patience: 0, wrong: 0 }
     }
 }
 
 impl Run {
+    /// A lie has been said, and not been heard.
+    fn awaits_a_lie(&self) -> bool {
+        let coming = self.connections.iter().flat_map(HashMap::values).flatten();
+        coming.into_iter().any(|coming| matches!(coming, Coming::Said(Ok(said)) if said.is_lie))
+    }
+
     /// Nothing is being made anew.
     fn rests(&self) -> bool {
         self.repairs.iter().all(|repair| matches!(repair, Repair::Idle))
@@ -150,6 +166,8 @@ pub struct World {
     dice: Dice,
     now: u64,
     machines: Vec<Machine>,
+    /// Donors that give wrong pages at times.
+    lies: Vec<bool>,
     /// Donors that are told to leave, by their machines.
     drained: Vec<bool>,
     /// Donors that there are so far, whether or not a run knows them.
@@ -166,6 +184,8 @@ pub struct World {
     failure: Option<String>,
     pub reads: u64,
     pub hedged: u64,
+    /// Reads that came wrong.
+    pub wrong: u64,
     pub rebuilt: u64,
     pub losses: u64,
     pub joined: u64,
@@ -225,6 +245,7 @@ impl World {
             dice: Dice::new(seed),
             now: 1,
             machines: vec![Machine::Well; all],
+            lies: vec![false; all],
             drained: vec![false; all],
             present,
             runs: (0..RUNS).map(|_| run()).collect(),
@@ -236,6 +257,7 @@ impl World {
             failure: None,
             reads: 0,
             hedged: 0,
+            wrong: 0,
             rebuilt: 0,
             losses: 0,
             joined: 0,
@@ -280,6 +302,7 @@ impl World {
         for machine in &mut self.machines {
             *machine = Machine::Well;
         }
+        self.lies.fill(false);
         // The last may still be leaving, and there must be room for what it has.
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..self.machines.len()).for_each(|donor| self.drained[donor] = Some(donor) == last);

@@ -86,7 +86,7 @@ impl World {
             },
             Repair::Reading { extent, mut rebuild, from, to, slots } => {
                 let pages: Result<Vec<_>, ()> =
-                    slots.iter().map(|&slot| Ok((slot, self.read_from(run, from, slot)?))).collect();
+                    slots.iter().map(|&slot| Ok((slot, self.ask_to_copy(run, from, slot)?))).collect();
                 match pages {
                     Ok(pages) => Repair::Writing { extent, rebuild, to, pages },
                     Err(()) => {
@@ -97,9 +97,9 @@ impl World {
             }
             Repair::Writing { extent, mut rebuild, to, pages } => {
                 let mut moved = Moved::All;
-                for (slot, version) in pages {
-                    if let Some(version) = version {
-                        let sent = self.write_to(run, to, slot, version);
+                for (slot, held) in pages {
+                    if held.version.is_some() || held.is_lie {
+                        let sent = self.write_to(run, to, slot, held);
                         let is_over = sent.is_stored && !sent.comes_again;
                         moved = if is_over { moved } else { Moved::NotWritten };
                     }

@@ -5,7 +5,8 @@ use super::*;
 impl World {
     pub(super) fn is_all_well(&self) -> bool {
         let is_failing = |actor: &Actor| matches!(actor, Actor::Writing { write, .. } if write.has_missed());
-        self.machines.iter().all(|machine| *machine == Machine::Well)
+        self.is_nobody_ill()
+            && !self.runs.iter().any(Run::awaits_a_lie)
             && !self.runs.iter().flat_map(|run| &run.actors).any(is_failing)
             && self.runs.iter().all(|run| {
                 let table = Table::open(&run.words).unwrap();
@@ -27,8 +28,11 @@ impl World {
     /// In a gentle world a donor that does not take a write is the only one that is ill.
     pub(super) fn may_lose(&self) -> bool {
         let is_known = |run: &Run| run.known_lives == run.lives;
-        !self.is_gentle
-            || self.machines.iter().all(|machine| *machine == Machine::Well) && self.runs.iter().all(is_known)
+        !self.is_gentle || self.is_nobody_ill() && self.runs.iter().all(is_known)
+    }
+
+    fn is_nobody_ill(&self) -> bool {
+        self.machines.iter().all(|machine| *machine == Machine::Well) && !self.lies.contains(&true)
     }
 
     pub(super) fn trouble(&mut self) {
@@ -50,9 +54,9 @@ impl World {
 
     pub(super) fn break_something(&mut self) {
         let donor = self.dice.below(self.present);
-        if self.machines[donor] != Machine::Well {
-            // It thaws, or comes back: empty, since it was dead.
-            self.machines[donor] = Machine::Well;
+        if self.machines[donor] != Machine::Well || self.lies[donor] {
+            // It thaws, tells the truth, or comes back: empty, if it was dead.
+            (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
             return;
         }
         if self.is_gentle && !self.is_all_well() {
@@ -62,13 +66,14 @@ impl World {
             self.machines[donor] = Machine::Full;
             return;
         }
-        match self.dice.below(4) {
+        match self.dice.below(5) {
             0 | 1 => self.machines[donor] = Machine::Frozen,
             2 => self.machines[donor] = Machine::Dead,
+            3 => self.lies[donor] = true,
             // Away and back again, empty, before anybody looks.
             _ => {}
         }
-        if self.machines[donor] != Machine::Frozen {
+        if self.machines[donor] != Machine::Frozen && !self.lies[donor] {
             for run in &mut self.runs {
                 run.memory[donor].clear();
                 run.lives[donor] += 1;
