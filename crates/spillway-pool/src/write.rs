@@ -227,7 +227,9 @@ impl Write {
         if !table.planted("missed-write-not-marked") {
             for copy in 0..MAX_COPIES {
                 for place in [self.late[copy], self.passed[copy]].into_iter().flatten() {
-                    let _ = table.drop_copy(self.extent, copy, place, kept);
+                    if !is_kept_anyway(table, place) {
+                        let _ = table.drop_copy(self.extent, copy, place, kept);
+                    }
                 }
             }
         }
@@ -257,7 +259,7 @@ impl Write {
                 copies += usize::from(is_whole);
                 is_spilled |= is_whole && table.is_spill(usize::from(place.donor));
             } else if self.is_dealt_with(copy, place) {
-                without += 1;
+                without += usize::from(!is_kept_anyway(table, place));
             } else if !table.planted("new-copy-not-written") {
                 self.stage = Stage::Send;
                 return Step::Again;
@@ -294,6 +296,12 @@ impl Write {
         }
         Step::Done(outcome)
     }
+}
+
+/// A copy that has missed a write is kept, since its donor answers others.
+fn is_kept_anyway(table: &Table<'_>, place: Place) -> bool {
+    let is_planted = table.planted("copy-of-who-is-up-kept");
+    is_planted && table.donor(usize::from(place.donor)).condition == Condition::Up
 }
 
 /// What may still be written: the slots of a write but for those into which an earlier one may come late.

@@ -1,6 +1,7 @@
 //! One world of coded pages: its machines, its run, what happens to them, and what must hold.
 
 mod actors;
+mod cuts;
 mod discards;
 mod keeper;
 mod mover;
@@ -23,6 +24,7 @@ use spillway_pool::slabs::words::{Seat, SlabPhase};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
+use cuts::{Cut, Reach, Who};
 use keeper::Keeper;
 use reading::{Answer, Connections, Reader};
 use waiting::Hopes;
@@ -147,6 +149,10 @@ pub struct World {
     machines: Vec<Machine>,
     /// Donors that give wrong pages at times.
     lies: Vec<bool>,
+    /// Who does not reach which donor.
+    cuts: Vec<Option<Cut>>,
+    /// Who of the run does something now.
+    acting: Who,
     drained: Vec<bool>,
     present: usize,
     /// Extents of each donor.
@@ -177,6 +183,8 @@ pub struct World {
     pub reads: u64,
     pub decoded: u64,
     pub hedged: u64,
+    /// Messages of who does not reach a donor that others may reach.
+    pub cut_off: u64,
     pub moved: u64,
     /// Steps of a worker while another was at work too.
     pub beside: u64,
@@ -229,6 +237,8 @@ impl World {
             words,
             machines: vec![Machine::Well; DONORS],
             lies: vec![false; DONORS],
+            cuts: vec![None; DONORS],
+            acting: Who::Supervisor,
             drained: vec![false; DONORS],
             present: donors.len(),
             extents,
@@ -252,6 +262,7 @@ impl World {
             reads: 0,
             decoded: 0,
             hedged: 0,
+            cut_off: 0,
             moved: 0,
             beside: 0,
             gathered: 0,
@@ -303,7 +314,7 @@ impl World {
             let seen = table.see_slab(slab);
             let is_good = |place: &Place| {
                 let donor = usize::from(place.donor);
-                let is_well = self.machines[donor] == Machine::Well && !self.lies[donor];
+                let is_well = !self.is_away(donor) && !self.lies[donor];
                 donor != breaking && is_well && self.lives[donor] == place.life
             };
             let good = seen.places.iter().flatten().filter(|place| is_good(place)).count();
@@ -311,6 +322,10 @@ impl World {
             // One that is being made may yet get parts, but not more than it has if things go badly.
             !is_used || (seen.word.phase == SlabPhase::Making && seen.word.claimed == 0) || good >= DATA
         }) && self.is_nothing_made(table)
+    }
+
+    fn is_away(&self, donor: usize) -> bool {
+        self.machines[donor] != Machine::Well || self.cuts[donor].is_some()
     }
 
     fn is_spill(&self, donor: usize) -> bool {
@@ -345,23 +360,25 @@ impl World {
             self.spill_refuses = !self.spill_refuses;
             return;
         }
-        if self.machines[donor] != Machine::Well || self.lies[donor] {
-            // It thaws, tells the truth, or comes back: empty, if it was dead.
-            (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
+        if self.is_away(donor) || self.lies[donor] {
+            // It thaws, tells the truth, is reached again, or comes back: empty, if it was dead.
+            (self.machines[donor], self.lies[donor], self.cuts[donor]) = (Machine::Well, false, None);
             return;
         }
         if self.is_gentle && !self.would_bear(table, donor) {
             return;
         }
-        match self.dice.below(5) {
+        match self.dice.below(6) {
             0 | 1 => self.machines[donor] = Machine::Frozen,
             2 => self.machines[donor] = Machine::Dead,
             3 => self.lies[donor] = true,
+            4 => self.cuts[donor] = Some(self.draw_cut()),
             // Away and back again, empty, before anybody looks.
             _ => {}
         }
-        let is_empty = self.machines[donor] != Machine::Frozen && !self.lies[donor];
-        if is_empty {
+        let is_there =
+            self.machines[donor] == Machine::Frozen || self.lies[donor] || self.cuts[donor].is_some();
+        if !is_there {
             self.memory[donor].clear();
             self.lives[donor] += 1;
             self.late.retain(|late| late.donor != donor);
@@ -425,6 +442,17 @@ impl World {
             }
             return Sent { is_stored: !self.spill_refuses, may_come_late: false };
         }
+        let reach = self.reach(donor);
+        if reach != Reach::Both && self.serves(place) {
+            self.cut_off += 1;
+            if reach == Reach::There {
+                self.memory[donor].insert(key, page);
+            } else if self.chance(2) {
+                // It is sent again and again, and comes once that is over.
+                self.delay(donor, key, page);
+            }
+            return Sent { is_stored: false, may_come_late: reach == Reach::None };
+        }
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
             let is_sent_twice = self.sends_twice && !is_lost && !self.is_settling && self.chance(20);
@@ -462,6 +490,10 @@ impl World {
     fn read_from(&mut self, place: Place, row: u16) -> Answer {
         let donor = usize::from(place.donor);
         let is_lost = !self.is_settling && !self.is_spill(donor) && self.chance(60);
+        if self.reach(donor) != Reach::Both {
+            self.cut_off += 1;
+            return Err(());
+        }
         if !self.serves(place) || is_lost {
             return Err(());
         }

@@ -25,6 +25,7 @@ fn is_in_last_resort(table: &Table<'_>, extent: u32) -> bool {
 
 impl World {
     pub(super) fn act(&mut self, run: usize, actor: usize) -> Result<(), String> {
+        self.acting = Who::Actor(actor);
         let words = std::mem::take(&mut self.runs[run].words);
         let table = Table::open(&words).unwrap().with_bug(self.bug);
         let before = std::mem::replace(&mut self.runs[run].actors[actor], Actor::Idle);
@@ -164,7 +165,7 @@ impl World {
             Found::Later if patience < 200 => {
                 Ok(Actor::Reading(Reading { tried: 0, patience: patience + 1, ..reading }))
             }
-            Found::Later if self.machines.iter().any(|machine| *machine != Machine::Well) => {
+            Found::Later if self.is_someone_away() => {
                 // Given up: the program ends. Nobody reads the page any more.
                 self.runs[run].oracle.remove(&slot);
                 self.free(run, slot);

@@ -41,6 +41,18 @@ impl World {
         if self.machines[donor] == Machine::Full {
             return Sent::NOT;
         }
+        let reach = self.reach(run, donor);
+        if reach != Reach::Both && self.serves(run, place) {
+            self.cut_off += 1;
+            if reach == Reach::There {
+                self.runs[run].memory[donor].insert(key, held);
+            } else if self.chance(2) {
+                // It is sent again and again, and comes once that is over.
+                let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
+                self.delay(run, at, place, slot, held);
+            }
+            return Sent::NOT;
+        }
         if self.serves(run, place) {
             let is_lost = self.chance(60) && self.may_lose();
             let comes_again = self.sends_twice && !is_lost && Some(donor) != self.spill && self.chance(20);
@@ -69,6 +81,10 @@ impl World {
 
     /// `Err` where there is no answer.
     pub(super) fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Answer {
+        if self.reach(run, usize::from(place.donor)) != Reach::Both {
+            self.cut_off += 1;
+            return Err(());
+        }
         if !self.serves(run, place) || self.chance(60) {
             return Err(());
         }

@@ -1,6 +1,7 @@
 //! One world: its machines, its runs, what happens to them, and what must hold.
 
 mod actors;
+mod cuts;
 mod donors;
 mod supervisor;
 mod trouble;
@@ -20,6 +21,8 @@ use spillway_pool::survey::{Sweep, Task, left_on, survey};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::{Condition, DonorWord, Phase, Place};
 use spillway_pool::write::Write;
+
+use cuts::{Cut, Reach, Who};
 
 /// Donors that a world begins with, and with those that may join. In some worlds a last resort stands between
 /// the two.
@@ -168,6 +171,10 @@ pub struct World {
     machines: Vec<Machine>,
     /// Donors that give wrong pages at times.
     lies: Vec<bool>,
+    /// Who does not reach which donor.
+    cuts: Vec<Option<Cut>>,
+    /// Who of a run does something now.
+    acting: Who,
     /// Donors that are told to leave, by their machines.
     drained: Vec<bool>,
     /// Donors that there are so far, whether or not a run knows them.
@@ -184,6 +191,8 @@ pub struct World {
     failure: Option<String>,
     pub reads: u64,
     pub hedged: u64,
+    /// Messages of who does not reach a donor that others may reach.
+    pub cut_off: u64,
     /// Reads that came wrong.
     pub wrong: u64,
     pub rebuilt: u64,
@@ -246,6 +255,8 @@ impl World {
             now: 1,
             machines: vec![Machine::Well; all],
             lies: vec![false; all],
+            cuts: vec![None; all],
+            acting: Who::Supervisor,
             drained: vec![false; all],
             present,
             runs: (0..RUNS).map(|_| run()).collect(),
@@ -257,6 +268,7 @@ impl World {
             failure: None,
             reads: 0,
             hedged: 0,
+            cut_off: 0,
             wrong: 0,
             rebuilt: 0,
             losses: 0,
@@ -303,6 +315,7 @@ impl World {
             *machine = Machine::Well;
         }
         self.lies.fill(false);
+        self.cuts.fill(None);
         // The last may still be leaving, and there must be room for what it has.
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..self.machines.len()).for_each(|donor| self.drained[donor] = Some(donor) == last);

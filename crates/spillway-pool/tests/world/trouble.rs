@@ -32,7 +32,11 @@ impl World {
     }
 
     fn is_nobody_ill(&self) -> bool {
-        self.machines.iter().all(|machine| *machine == Machine::Well) && !self.lies.contains(&true)
+        !self.is_someone_away() && !self.lies.contains(&true)
+    }
+
+    pub(super) fn is_someone_away(&self) -> bool {
+        self.machines.iter().any(|machine| *machine != Machine::Well) || self.cuts.iter().any(Option::is_some)
     }
 
     pub(super) fn trouble(&mut self) {
@@ -54,9 +58,10 @@ impl World {
 
     pub(super) fn break_something(&mut self) {
         let donor = self.dice.below(self.present);
-        if self.machines[donor] != Machine::Well || self.lies[donor] {
-            // It thaws, tells the truth, or comes back: empty, if it was dead.
+        if self.machines[donor] != Machine::Well || self.lies[donor] || self.cuts[donor].is_some() {
+            // It thaws, tells the truth, is reached again, or comes back: empty, if it was dead.
             (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
+            self.cuts[donor] = None;
             return;
         }
         if self.is_gentle && !self.is_all_well() {
@@ -66,14 +71,17 @@ impl World {
             self.machines[donor] = Machine::Full;
             return;
         }
-        match self.dice.below(5) {
+        match self.dice.below(6) {
             0 | 1 => self.machines[donor] = Machine::Frozen,
             2 => self.machines[donor] = Machine::Dead,
             3 => self.lies[donor] = true,
+            4 => self.cuts[donor] = Some(self.draw_cut()),
             // Away and back again, empty, before anybody looks.
             _ => {}
         }
-        if self.machines[donor] != Machine::Frozen && !self.lies[donor] {
+        let is_there =
+            self.machines[donor] == Machine::Frozen || self.lies[donor] || self.cuts[donor].is_some();
+        if !is_there {
             for run in &mut self.runs {
                 run.memory[donor].clear();
                 run.lives[donor] += 1;
