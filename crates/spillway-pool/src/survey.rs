@@ -198,12 +198,23 @@ pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
             let is_double = reachable_but(*copy) == reachable;
             (is_down(place), is_left(place), is_spill(place), is_double, *copy)
         };
+        // Whether a donor of the same domain has it too: of use to nobody, where others lack room.
+        let is_beside = |copy: usize, place: &Place| {
+            let domain = |place: &Place| table.domain(usize::from(place.donor));
+            whole.iter().any(|(other, at)| *other != copy && !is_down(at) && domain(at) == domain(place))
+        };
         // Where every place for a copy is taken, one that counts for nothing makes room.
         let needed = if full { table.wanted_copies().min(reachable) } else { table.wanted_copies() };
         let can_go = |copy: usize, place: &Place| match is_down(place) {
             _ if is_spill(place) => is_spilled_for_nothing(table, &whole),
             // Beside the last resort donors keep what they have, as it is sooner had from them.
-            _ if !full && !is_left(place) && on_donors <= table.wanted_copies() => false,
+            _ if !full
+                && !is_left(place)
+                && on_donors <= table.wanted_copies()
+                && !is_beside(copy, place) =>
+            {
+                false
+            }
             true => reachable >= table.wanted_copies(),
             false => reachable_but(copy) >= needed,
         };

@@ -60,6 +60,8 @@ const MOST_STOPPED: u64 = 200;
 const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
 /// Who still writes to a slab in which nothing lives is waited for for so long.
 const WRITE_PATIENCE: u64 = 40;
+/// Where donors waver, one is told to leave, or to stay, once in so many steps.
+const MEAN_STAY: usize = 40;
 /// A donor that is away counts as one that comes back for so long.
 const PATIENCE: u64 = 60;
 
@@ -179,9 +181,13 @@ pub struct World {
     is_gentle: bool,
     /// Connections are lost so often that what is written comes twice.
     sends_twice: bool,
+    /// Donors are told to leave and to stay again all the time, as if they were short of memory now and then.
+    wavers: bool,
     next_version: u64,
     pub reads: u64,
     pub decoded: u64,
+    /// Donors that were to leave, and may stay after all.
+    pub stayed: u64,
     pub hedged: u64,
     /// Messages of who does not reach a donor that others may reach.
     pub cut_off: u64,
@@ -258,9 +264,11 @@ impl World {
             is_settling: false,
             is_gentle: !seed.is_multiple_of(3),
             sends_twice: seed % 5 == 2,
+            wavers: seed % 5 == 3,
             next_version: 1,
             reads: 0,
             decoded: 0,
+            stayed: 0,
             hedged: 0,
             cut_off: 0,
             moved: 0,
@@ -337,6 +345,11 @@ impl World {
     }
 
     fn trouble(&mut self, table: &Table<'_>) {
+        if self.wavers && self.chance(MEAN_STAY) {
+            let leaving = self.drained.iter().position(|is_drained| *is_drained);
+            let donor = leaving.unwrap_or_else(|| self.dice.below(self.present));
+            self.tell_to_leave_or_stay(donor);
+        }
         if !self.chance(50) {
             return;
         }
@@ -344,14 +357,19 @@ impl World {
             0 => self.present = (self.present + 1).min(FIRST_DONORS + usize::from(self.has_spill) + JOINING),
             1 | 2 => {
                 let donor = self.dice.below(self.present);
-                if self.is_spill(donor) {
-                    return;
-                }
-                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-                self.drained[donor] = !self.drained[donor] && leaving == 0;
+                self.tell_to_leave_or_stay(donor);
             }
             _ => self.break_something(table),
         }
+    }
+
+    fn tell_to_leave_or_stay(&mut self, donor: usize) {
+        if self.is_spill(donor) {
+            return;
+        }
+        let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
+        self.stayed += u64::from(self.drained[donor]);
+        self.drained[donor] = !self.drained[donor] && leaving == 0;
     }
 
     fn break_something(&mut self, table: &Table<'_>) {

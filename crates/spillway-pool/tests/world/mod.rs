@@ -187,9 +187,13 @@ pub struct World {
     is_gentle: bool,
     /// Connections are lost so often that what is written comes twice.
     sends_twice: bool,
+    /// Donors are told to leave and to stay again all the time, as if they were short of memory now and then.
+    wavers: bool,
     next_version: Version,
     failure: Option<String>,
     pub reads: u64,
+    /// Donors that were to leave, and may stay after all.
+    pub stayed: u64,
     pub hedged: u64,
     /// Messages of who does not reach a donor that others may reach.
     pub cut_off: u64,
@@ -264,9 +268,11 @@ impl World {
             spill,
             is_gentle: !seed.is_multiple_of(3),
             sends_twice: seed % 5 == 2,
+            wavers: seed % 5 == 3,
             next_version: 1,
             failure: None,
             reads: 0,
+            stayed: 0,
             hedged: 0,
             cut_off: 0,
             wrong: 0,
@@ -342,6 +348,7 @@ impl World {
                 return Err(format!("a repair does not end: {found:?}"));
             }
             self.drains_are_over(&table)?;
+            self.are_used_again(&table)?;
             copies_are_apart(&table)?;
             let returns = survey(&Table::open(&words).unwrap(), self.now, PATIENCE).returns;
             if !returns.is_empty() {
@@ -370,6 +377,14 @@ impl World {
             && self.drains_are_over(&table).is_ok()
             && self.runs[run].rests()
             && actors.iter().all(|actor| matches!(actor, Actor::Idle))
+    }
+
+    /// Donors that may stay after all are as any other.
+    fn are_used_again(&self, table: &Table<'_>) -> Result<(), String> {
+        let is_closed = |donor: &usize| !self.drained[*donor] && table.is_leaving(*donor);
+        let closed = (0..table.donors()).find(is_closed);
+        closed
+            .map_or(Ok(()), |donor| Err(format!("donor {donor} may stay, and is taken for one that leaves")))
     }
 
     fn drains_are_over(&self, table: &Table<'_>) -> Result<(), String> {

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Where donors waver, one is told to leave, or to stay, once in so many steps.
+const MEAN_STAY: usize = 40;
+
 impl World {
     pub(super) fn is_all_well(&self) -> bool {
         let is_failing = |actor: &Actor| matches!(actor, Actor::Writing { write, .. } if write.has_missed());
@@ -40,20 +43,30 @@ impl World {
     }
 
     pub(super) fn trouble(&mut self) {
+        if self.wavers && self.chance(MEAN_STAY) {
+            let leaving = self.drained.iter().position(|is_drained| *is_drained);
+            let donor = leaving.unwrap_or_else(|| self.dice.below(self.present));
+            self.tell_to_leave_or_stay(donor);
+        }
         if !self.chance(40) {
             return;
         }
         match self.dice.below(12) {
             0 => self.present = (self.present + 1).min(self.machines.len()),
-            // One that is told to leave, or may stay after all. Those that leave leave room for all copies.
             1 | 2 => {
                 let donor = self.dice.below(self.present);
-                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-                let may_leave = leaving == 0 && Some(donor) != self.spill;
-                self.drained[donor] = !self.drained[donor] && may_leave;
+                self.tell_to_leave_or_stay(donor);
             }
             _ => self.break_something(),
         }
+    }
+
+    /// One is told to leave, or may stay after all. Those that leave leave room for all copies.
+    fn tell_to_leave_or_stay(&mut self, donor: usize) {
+        let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
+        let may_leave = leaving == 0 && Some(donor) != self.spill;
+        self.stayed += u64::from(self.drained[donor]);
+        self.drained[donor] = !self.drained[donor] && may_leave;
     }
 
     pub(super) fn break_something(&mut self) {
