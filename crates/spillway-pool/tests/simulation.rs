@@ -65,7 +65,7 @@ fn planted_mistakes_are_found() {
         ("write-not-announced", 122),
         ("counted-before-the-answer", 0),
         ("joined-domain-forgotten", 0),
-        ("leaving-donor-taken", 3),
+        ("leaving-donor-taken", 12),
         ("leaving-copy-counted", 6),
         ("moved-copy-read", 4),
         ("made-by-two", 2),
@@ -78,6 +78,7 @@ fn planted_mistakes_are_found() {
         ("second-write-forgotten", 32),
         ("wrong-copy-kept", 0),
         ("stayed-donor-closed", 0),
+        ("hedges-not-bounded", 8),
         ("copy-of-who-is-up-kept", 3),
     ];
     // Every second of them beside the others.

@@ -10,6 +10,9 @@ use spillway_pool::write::{self, Outcome, Write, without_barred};
 
 use super::*;
 
+/// There is one hedge for so many reads, and so many before any read is made up for.
+const READS_A_HEDGE: u64 = 20;
+const MOST_HEDGES: u64 = 20;
 /// A page that came wrong is read again so often.
 const MOST_WRONG: u32 = 4;
 
@@ -205,6 +208,10 @@ impl World {
             let turn = self.dice.below(MAX_COPIES);
             if let Some(second) = race.ask_another(table, turn) {
                 self.hedged += 1;
+                let hedged: u64 = (0..table.donors()).map(|donor| table.hedged(donor)).sum();
+                if hedged > table.reads() / READS_A_HEDGE + MOST_HEDGES {
+                    return Err(format!("{hedged} of {} reads were hedged", table.reads()));
+                }
                 self.ask(run, actor, slot, second);
                 reading.asked.push(second);
             }
