@@ -6,6 +6,7 @@ mod discards;
 mod keeper;
 mod mover;
 mod reading;
+mod second_run;
 mod settling;
 mod waiting;
 
@@ -145,6 +146,8 @@ enum Actor {
 
 pub struct World {
     dice: Dice,
+    /// Another run on the same donors, in some worlds.
+    second: Option<Box<World>>,
     now: u64,
     code: Code,
     words: Vec<AtomicU64>,
@@ -224,6 +227,11 @@ fn new_donor(donor: usize, capacity: u32) -> NewDonor {
 
 impl World {
     pub fn new(seed: u64, bug: &'static str) -> Self {
+        let second = (seed % 6 == 5).then(|| Box::new(Self::of_one_run(seed, !seed, bug)));
+        Self { second, ..Self::of_one_run(seed, seed, bug) }
+    }
+
+    fn of_one_run(seed: u64, dice: u64, bug: &'static str) -> Self {
         let has_spill = seed % 4 == 1;
         let extents = if has_spill { FEW_EXTENTS } else { DONOR_EXTENTS };
         let mut donors: Vec<NewDonor> = (0..FIRST_DONORS).map(|donor| new_donor(donor, extents)).collect();
@@ -237,7 +245,8 @@ impl World {
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
         let _ = Table::create(&words, &donors, terms);
         Self {
-            dice: Dice::new(seed),
+            dice: Dice::new(dice),
+            second: None,
             now: 1,
             code: Code::new(DATA, PARITY).unwrap(),
             words,
@@ -305,15 +314,26 @@ impl World {
         for _ in 0..STEPS {
             self.now += 1;
             self.with_table(|world, table| world.trouble(table));
-            self.with_table(|world, table| world.land_late(table))?;
-            match self.dice.below(ACTORS + 5) {
-                actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
-                actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
-                _ => self.with_table(|world, table| world.keep(table))?,
+            if self.second.is_some() && self.chance(2) {
+                self.with_second(World::step)?;
+            } else {
+                self.step()?;
             }
-            self.with_table(|world, table| world.note_changes(table));
         }
-        self.with_table(|world, table| world.settle(table))
+        self.with_table(|world, table| world.settle(table))?;
+        self.with_second(|second| second.with_table(|world, table| world.settle(table)))
+    }
+
+    /// One step of the run.
+    fn step(&mut self) -> Result<(), String> {
+        self.with_table(|world, table| world.land_late(table))?;
+        match self.dice.below(ACTORS + 5) {
+            actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
+            actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
+            _ => self.with_table(|world, table| world.keep(table))?,
+        }
+        self.with_table(|world, table| world.note_changes(table));
+        Ok(())
     }
 
     /// How many parts of each slab cannot be counted on if `breaking` breaks too.
@@ -383,7 +403,7 @@ impl World {
             (self.machines[donor], self.lies[donor], self.cuts[donor]) = (Machine::Well, false, None);
             return;
         }
-        if self.is_gentle && !self.would_bear(table, donor) {
+        if self.is_gentle && !(self.would_bear(table, donor) && self.second_would_bear(donor)) {
             return;
         }
         match self.dice.below(6) {
@@ -397,9 +417,7 @@ impl World {
         let is_there =
             self.machines[donor] == Machine::Frozen || self.lies[donor] || self.cuts[donor].is_some();
         if !is_there {
-            self.memory[donor].clear();
-            self.lives[donor] += 1;
-            self.late.retain(|late| late.donor != donor);
+            self.lose_all_of(donor);
         }
     }
 
