@@ -1,7 +1,7 @@
 //! Seeded worlds in which the pool's core runs as it does in a run: donors crash, restart empty, freeze, lose
 //! messages, lie, are cut off from some of a run, get writes late or twice, join, are drained and stay after
 //! all; reads are hedged; processes are killed between any two steps; the supervisor rebuilds beside writes.
-//! Some worlds have a last resort, and donors with too little room. An oracle knows what every slot must hold.
+//! Some worlds have a last resort, and donors with too little room. An oracle knows what each slot must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod world;

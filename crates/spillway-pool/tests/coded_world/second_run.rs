@@ -1,5 +1,5 @@
-//! A second run on the same donors, in some worlds: it meets the same donors' deaths, lies and silences at the
-//! same time, while each is cut off by itself. Nothing of one run may show in the other.
+//! A second run on the same donors, in some worlds: it meets the same deaths, lies and silences at the same
+//! time, while the first is cut off by itself. Nothing of one run may show in the other.
 
 use super::*;
 

@@ -59,8 +59,8 @@ enum Machine {
 /// What is kept on one donor for one run: by life, extent and slot.
 type Memory = HashMap<(u16, u32, u32), Held>;
 
-/// What is kept in one slot, if anything is, and what a donor says of it: as it was written, or a lie. What was
-/// copied from a lie is one too.
+/// What is kept in one slot, if anything is, and what a donor says of it: as it was written, or a lie. What
+/// was copied from a lie is one too.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     version: Option<Version>,
