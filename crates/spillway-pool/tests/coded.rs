@@ -1,6 +1,6 @@
 //! Seeded worlds in which coded pages are written, read, dropped, moved and made anew as in a run: donors
-//! crash, restart empty, freeze, lie, are cut off from some of a run, lose messages, get writes late, join, are
-//! drained and stay after all; reads are hedged, several workers make anew what was lost; processes and
+//! crash, restart empty, freeze, lie, are cut off from some of a run, lose messages, get writes late, join,
+//! are drained and stay after all; reads are hedged, several workers make anew what was lost; processes and
 //! the supervisor are killed between any two steps. In some a second run is on the same donors. An oracle
 //! knows what every slot must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
