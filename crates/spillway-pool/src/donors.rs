@@ -107,8 +107,9 @@ impl<'a> Table<'a> {
 
     /// Says whether a donor is leaving. For the supervisor alone.
     pub fn set_leaving(&self, donor: usize, is_leaving: bool) {
-        let was_leaving = self.donor_at(donor, LEAVING_AT).swap(is_leaving.into(), SeqCst) != 0;
-        if was_leaving && !is_leaving {
+        let is_closed = is_leaving || (self.is_leaving(donor) && self.planted("stayed-donor-closed"));
+        let was_leaving = self.donor_at(donor, LEAVING_AT).swap(is_closed.into(), SeqCst) != 0;
+        if was_leaving && !is_leaving && !self.planted("stayed-room-not-noted") {
             self.note_room_of(donor);
         }
     }

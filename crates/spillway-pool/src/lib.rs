@@ -19,6 +19,7 @@
 //! | [`draw`] | which donors of a large site a run begins with |
 //! | [`health`] | what a donor's answers and silence say of it |
 //! | [`write`] | one write, step by step |
+//! | `bars` | slots into which a write may still come late |
 //! | [`read`] | which copy to read |
 //! | [`hedge`] | reads that are asked for by another way too, since a donor is silent |
 //! | [`around`] | coded pages past donors that are slow |
@@ -32,6 +33,7 @@
 //! | [`slabs`] | pages that are coded in place of copied |
 
 pub mod around;
+mod bars;
 pub mod bits;
 pub mod code;
 #[cfg(all(test, loom))]

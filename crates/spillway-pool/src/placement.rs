@@ -230,6 +230,24 @@ mod tests {
             prop_assert_eq!(short, 0);
         }
 
+        /// Whatever donors are full, away or leave, and wherever the others are.
+        #[test]
+        fn no_donor_is_chosen_that_cannot_take_it_or_whose_domain_has_it(
+            donors in proptest::collection::vec((0..6_u32, 0..4_u32, any::<bool>()), 1..20),
+            taken in any::<u32>(), copies in 1..6_usize, left in 1..40_u32, dice: u64,
+        ) {
+            let domains: Vec<u32> = donors.iter().map(|(domain, ..)| *domain).collect();
+            let candidate = |&(domain, free, is_well): &(u32, u32, bool)| Candidate { domain, free, is_well };
+            let candidates: Vec<Candidate> = donors.iter().map(candidate).collect();
+            let taken: Vec<usize> = (0..donors.len()).filter(|donor| taken >> donor & 3 == 3).collect();
+            let is_good = |donor: usize| {
+                let is_apart = taken.iter().all(|other| domains[*other] != domains[donor]);
+                candidates[donor].is_well && candidates[donor].free > 0 && is_apart
+            };
+            let chosen = Chooser::new(&domains, copies).choose(&candidates, &taken, left, dice);
+            prop_assert_eq!(chosen.map(is_good), (0..donors.len()).any(is_good).then_some(true));
+        }
+
         #[test]
         fn no_set_has_two_donors_in_one_domain(
             domains in proptest::collection::vec(0..6_u32, 1..20), copies in 1..4_usize,

@@ -84,6 +84,16 @@ pub fn still_counts(table: &Table<'_>, extent: u32, choice: Choice) -> bool {
     is_there && (!is_moved || is_read_anyway(table, &seen, choice.copy))
 }
 
+/// A page came wrong from there: its copy is given up, if another whole one is left, and is made anew. The
+/// copies to be passed over when it is read again, a bit each.
+#[must_use]
+pub fn came_wrong(table: &Table<'_>, extent: u32, choice: Choice) -> u8 {
+    if !table.planted("wrong-copy-kept") {
+        let _ = table.drop_copy(extent, choice.copy, choice.place, !(1 << choice.copy));
+    }
+    1 << choice.copy
+}
+
 /// The donors that have, or had, a page of an extent: for a message about it.
 #[must_use]
 pub fn donors_of(table: &Table<'_>, extent: u32) -> Vec<usize> {

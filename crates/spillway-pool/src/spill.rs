@@ -85,7 +85,10 @@ mod tests {
     use crate::table::{Terms, words_of};
 
     fn words(capacities: [u32; 3]) -> Vec<AtomicU64> {
-        let domains = [0, 1, SPILL_DOMAIN];
+        words_of_domains([0, 1, SPILL_DOMAIN], capacities)
+    }
+
+    fn words_of_domains(domains: [u32; 3], capacities: [u32; 3]) -> Vec<AtomicU64> {
         let donor = |(domain, capacity)| NewDonor { capacity, domain, text: String::new() };
         let donors: Vec<NewDonor> = domains.into_iter().zip(capacities).map(donor).collect();
         let terms = Terms { extents: 4, wanted: 2, least: 2, joining: 0, coding: None };
@@ -143,6 +146,27 @@ mod tests {
         assert_eq!(survey(&table, 100, 10).returns.len(), 1);
         assert!(drop_surplus(&table, 0).is_empty());
         assert_eq!(place_for(&table, &table.chooser(), 0, 3).map(|(_, place)| place.donor), Some(0));
+    }
+
+    #[test]
+    fn of_two_donors_of_a_domain_one_keeps_what_is_in_the_last_resort() {
+        let words = words_of_domains([0, 0, SPILL_DOMAIN], [4, 4, 4]);
+        let table = Table::known(&words);
+        let make_one_more = || {
+            let (copy, place) = place_for(&table, &table.chooser(), 0, 3).unwrap();
+            let mut rebuild = Rebuild::new(0, copy, place);
+            while rebuild.step(&table) != Step::Done(End::Whole) {}
+            place
+        };
+        let first = place(&table, 0);
+        assert_eq!((first.len(), make_one_more().donor), (1, 2));
+        // That donor is to leave, so the other one gets it; and then it may stay.
+        table.set_leaving(usize::from(first[0]), true);
+        let other = make_one_more();
+        assert_ne!(other.donor, 2);
+        table.set_leaving(usize::from(first[0]), false);
+        assert_eq!(drop_surplus(&table, 0), [other]);
+        assert!(drop_surplus(&table, 0).is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use spillway_core::page::PAGE_SIZE;
 
-use crate::bits::{BITS_WORDS, Bits};
+use crate::bars::Bars;
 use crate::new_donor::SPILL_DOMAIN;
 use crate::placement::Chooser;
 use crate::spill::can_return;
@@ -198,12 +198,23 @@ pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
             let is_double = reachable_but(*copy) == reachable;
             (is_down(place), is_left(place), is_spill(place), is_double, *copy)
         };
+        // Whether a donor of the same domain has it too: of use to nobody, where others lack room.
+        let is_beside = |copy: usize, place: &Place| {
+            let domain = |place: &Place| table.domain(usize::from(place.donor));
+            whole.iter().any(|(other, at)| *other != copy && !is_down(at) && domain(at) == domain(place))
+        };
         // Where every place for a copy is taken, one that counts for nothing makes room.
         let needed = if full { table.wanted_copies().min(reachable) } else { table.wanted_copies() };
         let can_go = |copy: usize, place: &Place| match is_down(place) {
             _ if is_spill(place) => is_spilled_for_nothing(table, &whole),
             // Beside the last resort donors keep what they have, as it is sooner had from them.
-            _ if !full && !is_left(place) && on_donors <= table.wanted_copies() => false,
+            _ if !full
+                && !is_left(place)
+                && on_donors <= table.wanted_copies()
+                && !is_beside(copy, place) =>
+            {
+                false
+            }
             true => reachable >= table.wanted_copies(),
             false => reachable_but(copy) >= needed,
         };
@@ -300,8 +311,7 @@ pub struct Sweep {
     /// How often each donor had come up at the last look.
     epochs: Vec<u32>,
     since_ms: Vec<Vec<u64>>,
-    /// Of each extent the bars that were found at every look, and since when.
-    barred: Vec<(u64, Bits)>,
+    bars: Bars,
 }
 
 impl Sweep {
@@ -314,7 +324,7 @@ impl Sweep {
             is_same && table.donor(donor).condition == Condition::Up
         };
         let steady: Vec<bool> = (0..table.donors()).map(is_steady).collect();
-        self.lift_bars(table, &steady, now_ms, patience_ms);
+        self.bars.look(table, &steady, now_ms, patience_ms);
         let mut freed = 0;
         self.since_ms.resize(steady.len(), Vec::new());
         for (donor, &is_steady) in steady.iter().enumerate() {
@@ -346,28 +356,6 @@ impl Sweep {
             }
         }
         freed
-    }
-
-    /// Lifts bars that have stood for so long: what was on its way has come or never comes. A process that
-    /// still writes there, stopped for instance, holds the slot, so nobody else does.
-    fn lift_bars(&mut self, table: &Table<'_>, steady: &[bool], now_ms: u64, patience_ms: u64) {
-        self.barred.resize(table.extents() as usize, (0, [0; BITS_WORDS]));
-        for extent in 0..table.extents() {
-            let (since_ms, before) = &mut self.barred[extent as usize];
-            let now = table.bits(extent, Which::Barred);
-            let seen = table.snapshot(extent);
-            let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
-            // A donor that has joined since the look began comes with the next.
-            let is_steady = |place: Place| steady.get(usize::from(place.donor)).copied().unwrap_or(false);
-            let is_well = whole.filter_map(|copy| seen.places[copy]).all(is_steady);
-            before.iter_mut().zip(&now).for_each(|(before, now)| *before &= now);
-            if *before == [0; BITS_WORDS] || !is_well {
-                (*since_ms, *before) = (now_ms, now);
-            } else if now_ms.saturating_sub(*since_ms) >= patience_ms {
-                table.clear_bits(extent, Which::Barred, before);
-                (*since_ms, *before) = (now_ms, [0; BITS_WORDS]);
-            }
-        }
     }
 }
 

@@ -26,9 +26,9 @@ use crate::slabs::room::Coding;
 use crate::words::{Condition, Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};
 
-const MAGIC: u64 = 0x5350_494C_504F_4F04;
+const MAGIC: u64 = 0x5350_494C_504F_4F05;
 pub(crate) const HEADER_WORDS: usize = 64;
-const EXTENT_WORDS: usize = 32;
+const EXTENT_WORDS: usize = 40;
 
 const MAGIC_AT: usize = 0;
 pub(crate) const DONORS_AT: usize = 1;
@@ -50,8 +50,9 @@ const LOST_WITH_AT: usize = 5;
 const LIVE_AT: usize = 8;
 const DIRTY_AT: usize = LIVE_AT + BITS_WORDS;
 const BARRED_AT: usize = DIRTY_AT + BITS_WORDS;
+const AWAITED_AT: usize = BARRED_AT + BITS_WORDS;
 
-const _: () = assert!(BARRED_AT + BITS_WORDS <= EXTENT_WORDS && PLACES_AT + MAX_COPIES <= LOST_WITH_AT);
+const _: () = assert!(AWAITED_AT + BITS_WORDS <= EXTENT_WORDS && PLACES_AT + MAX_COPIES <= LOST_WITH_AT);
 const _: () = assert!(OWNERS_AT + MAX_DONORS <= HEADER_WORDS);
 
 /// What a pool is to be.
@@ -101,6 +102,8 @@ pub enum Which {
     /// Slots that are being written, or into which a write may still come late: that of a process that was
     /// killed, or of a donor that did not answer.
     Barred,
+    /// Of those the ones that nobody has barred anew since the supervisor looked ([`crate::bars`]).
+    Awaited,
 }
 
 /// What an extent's words said at one moment.
@@ -369,11 +372,15 @@ impl<'a> Table<'a> {
             Which::Live => LIVE_AT,
             Which::Dirty => DIRTY_AT,
             Which::Barred => BARRED_AT,
+            Which::Awaited => AWAITED_AT,
         }
     }
 
     /// Sets bits of an extent.
     pub fn set_bits(&self, extent: u32, which: Which, bits: &Bits) {
+        if which == Which::Barred {
+            self.clear_bits(extent, Which::Awaited, bits);
+        }
         for (at, &bits) in bits.iter().enumerate().filter(|(_, bits)| **bits != 0) {
             self.extent_at(extent, Self::bits_at(which) + at).fetch_or(bits, SeqCst);
         }
@@ -417,7 +424,7 @@ impl<'a> Table<'a> {
         }
         let donors = seen.places.iter().flatten().fold(0, |all, place| all | 1 << place.donor);
         self.extent_at(extent, LOST_WITH_AT).fetch_or(donors, SeqCst);
-        for which in [Which::Live, Which::Dirty, Which::Barred] {
+        for which in [Which::Live, Which::Dirty, Which::Barred, Which::Awaited] {
             let _ = self.take_bits(extent, which);
         }
         (0..MAX_COPIES).for_each(|copy| self.place_word(extent, copy).store(0, SeqCst));

@@ -12,6 +12,10 @@
 //! copy back, and copied an older page into it from a copy that had not got the write yet. So if anything has
 //! changed in the extent since, (4) sends it there once more.
 //!
+//! What was sent by two connections, since the first broke, may come once more after its answer. Such a write
+//! counts, and its bar stays until nothing comes late any more ([`crate::survey::Sweep`]): the slot is read,
+//! and nobody writes another page there.
+//!
 //! A rebuild ([`crate::rebuild`]) first has its copy take writes and then looks for dirty slots. Whatever the
 //! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
 
@@ -86,6 +90,8 @@ pub struct Write {
     late: [Option<Place>; MAX_COPIES],
     /// Where it was not sent, since the donor is down.
     passed: [Option<Place>; MAX_COPIES],
+    /// Some donor may get it once more.
+    comes_again: bool,
 }
 
 impl Write {
@@ -103,6 +109,7 @@ impl Write {
             under_way: 0,
             late: none,
             passed: none,
+            comes_again: false,
         }
     }
 
@@ -156,6 +163,12 @@ impl Write {
         if !is_stored {
             (self.late[copy], self.has[copy]) = (self.has[copy], None);
         }
+    }
+
+    /// Says that something of it was sent by a second connection, since the first broke without an answer:
+    /// though the donor has it, it may come once more by the first, over what is written there next.
+    pub fn comes_again(&mut self) {
+        self.comes_again = true;
     }
 
     fn is_under_way(&self, copy: usize) -> bool {
@@ -214,7 +227,9 @@ impl Write {
         if !table.planted("missed-write-not-marked") {
             for copy in 0..MAX_COPIES {
                 for place in [self.late[copy], self.passed[copy]].into_iter().flatten() {
-                    let _ = table.drop_copy(self.extent, copy, place, kept);
+                    if !is_kept_anyway(table, place) {
+                        let _ = table.drop_copy(self.extent, copy, place, kept);
+                    }
                 }
             }
         }
@@ -244,7 +259,7 @@ impl Write {
                 copies += usize::from(is_whole);
                 is_spilled |= is_whole && table.is_spill(usize::from(place.donor));
             } else if self.is_dealt_with(copy, place) {
-                without += 1;
+                without += usize::from(!is_kept_anyway(table, place));
             } else if !table.planted("new-copy-not-written") {
                 self.stage = Stage::Send;
                 return Step::Again;
@@ -271,14 +286,22 @@ impl Write {
 
     fn done(&self, table: &Table<'_>, outcome: Outcome) -> Step {
         // The last whole copy stays so, and what was sent there may come at any time.
-        let may_come = outcome == Outcome::Unreachable && self.late != [None; MAX_COPIES];
-        if may_come && table.planted("write-not-announced") {
+        let is_left = outcome == Outcome::Unreachable && self.late != [None; MAX_COPIES];
+        let may_come = is_left || (self.comes_again && !table.planted("second-write-forgotten"));
+        if may_come {
+            // Anew: of a write that took long it may be lifted by now.
             table.set_bits(self.extent, Which::Barred, &self.slots);
-        } else if !may_come {
+        } else {
             table.clear_bits(self.extent, Which::Barred, &self.slots);
         }
         Step::Done(outcome)
     }
+}
+
+/// A copy that has missed a write is kept, since its donor answers others.
+fn is_kept_anyway(table: &Table<'_>, place: Place) -> bool {
+    let is_planted = table.planted("copy-of-who-is-up-kept");
+    is_planted && table.donor(usize::from(place.donor)).condition == Condition::Up
 }
 
 /// What may still be written: the slots of a write but for those into which an earlier one may come late.

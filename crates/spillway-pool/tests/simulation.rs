@@ -1,7 +1,7 @@
 //! Seeded worlds in which the pool's core runs as it does in a run: donors crash, restart empty, freeze, lose
-//! messages and get writes late, join and are drained; reads are hedged; processes are killed between any two
-//! steps; the supervisor rebuilds beside writes. Some worlds have a last resort, and donors with too little
-//! room. An oracle knows what every slot must hold.
+//! messages, lie, are cut off from some of a run, get writes late or twice, join, are drained and stay after
+//! all; reads are hedged; processes are killed between any two steps; the supervisor rebuilds beside writes.
+//! Some worlds have a last resort, and donors with too little room. An oracle knows what each slot must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod world;
@@ -11,14 +11,15 @@ use std::sync::atomic::AtomicU64;
 use spillway_pool::bits::{bits_of, slots_of};
 use spillway_pool::new_donor::NewDonor;
 use spillway_pool::rebuild::{self, Moved, Rebuild};
+use spillway_pool::survey::Sweep;
 use spillway_pool::table::{Table, Terms, Which, words_of};
-use spillway_pool::words::Copy;
+use spillway_pool::words::{Copy, Place};
 use spillway_pool::write::{self, Outcome, Write, without_barred};
 use world::World;
 
 /// Worlds that are right without a mistake.
 const SEEDS: u64 = 400;
-/// Worlds in which a planted mistake is looked for; the rarest is found by seed 327.
+/// Worlds in which a planted mistake is looked for; the rarest is found by seed 402.
 const SEEDS_FOR_A_MISTAKE: u64 = 1_000;
 
 fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
@@ -28,7 +29,7 @@ fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64,
 #[test]
 fn no_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut rebuilt, mut losses, mut joined, mut left, mut hedged) = (0, 0, 0, 0, 0, 0);
-    let (mut spilled, mut returned) = (0, 0);
+    let (mut spilled, mut returned, mut wrong, mut cut_off, mut stayed) = (0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
@@ -37,11 +38,13 @@ fn no_page_is_wrong_or_lost_and_every_repair_ends() {
         (reads, rebuilt, losses) = (reads + world.reads, rebuilt + world.rebuilt, losses + world.losses);
         (joined, left, hedged) = (joined + world.joined, left + world.left, hedged + world.hedged);
         (spilled, returned) = (spilled + world.spilled, returned + world.returned);
+        (wrong, cut_off, stayed) = (wrong + world.wrong, cut_off + world.cut_off, stayed + world.stayed);
     }
     // The worlds are of use only if much happens in them.
     assert!(reads > 10_000 && rebuilt > 1_000 && losses > 100, "{reads} {rebuilt} {losses}");
     assert!(joined > 100 && left > 100 && hedged > 1_000, "{joined} {left} {hedged}");
     assert!(spilled > 100 && returned > 100, "{spilled} {returned}");
+    assert!(wrong > 500 && cut_off > 1_000 && stayed > 2_000, "{wrong} {cut_off} {stayed}");
 }
 
 #[test]
@@ -49,29 +52,34 @@ fn planted_mistakes_are_found() {
     // Each with a world that finds it.
     let mistakes = [
         ("missed-write-not-marked", 0),
-        ("last-copy-dropped", 1),
+        ("last-copy-dropped", 0),
         ("written-slot-not-dirty", 0),
-        ("dirty-after-recheck", 20),
+        ("dirty-after-recheck", 14),
         ("new-copy-not-written", 0),
-        ("dirty-slots-not-copied", 0),
-        ("whole-without-closing", 0),
+        ("dirty-slots-not-copied", 1),
+        ("whole-without-closing", 5),
         ("closing-not-checked", 4),
         ("rebuilding-copy-read", 0),
         ("earlier-life-read", 0),
         ("forgotten-slot-read", 0),
-        ("write-not-announced", 327),
+        ("write-not-announced", 122),
         ("counted-before-the-answer", 0),
-        ("joined-domain-forgotten", 5),
-        ("leaving-donor-taken", 3),
+        ("joined-domain-forgotten", 0),
+        ("leaving-donor-taken", 12),
         ("leaving-copy-counted", 6),
         ("moved-copy-read", 4),
-        ("made-by-two", 3),
+        ("made-by-two", 2),
         ("late-answer-kept", 0),
-        ("hedge-not-checked", 8),
+        ("hedge-not-checked", 5),
         ("spill-taken-as-donor", 1),
         ("spill-not-written", 1),
         ("spill-copy-dropped-early", 1),
         ("spilled-page-not-returned", 1),
+        ("second-write-forgotten", 32),
+        ("wrong-copy-kept", 0),
+        ("stayed-donor-closed", 0),
+        ("hedges-not-bounded", 8),
+        ("copy-of-who-is-up-kept", 3),
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {
@@ -168,4 +176,59 @@ fn bars_are_seen_by_who_writes_next() {
     let left = without_barred(&table, 0, &bits_of([2, 3, 4, 5]));
     assert_eq!(slots_of(&left).collect::<Vec<_>>(), [2, 5]);
     assert_eq!(slots_of(&table.bits(0, Which::Barred)).collect::<Vec<_>>(), [3, 4]);
+}
+
+/// A write to slot 3 of the first extent, up to where it waits for the answers of these donors.
+fn write_that_waits(table: &Table<'_>) -> (Write, Vec<Place>) {
+    let (mut write, mut places) = (Write::new(0, bits_of([3]), 1), Vec::new());
+    loop {
+        match write.step(table, &table.chooser()) {
+            write::Step::Send { place } => places.push(place),
+            write::Step::Wait => return (write, places),
+            step => assert_eq!(step, write::Step::Again),
+        }
+    }
+}
+
+#[test]
+fn a_bar_that_was_lifted_under_a_long_write_stands_again_if_that_may_come_late() {
+    let (donors, terms) = two_donors();
+    let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+    let table = Table::create(&words, &donors, terms);
+    let (mut write, places) = write_that_waits(&table);
+    // Nothing that was begun so long ago comes late: who waits for an answer holds the slot.
+    let mut sweep = Sweep::default();
+    for now_ms in [1, 2, 40] {
+        let _ = sweep.look(&table, now_ms, 30);
+    }
+    assert_eq!(table.bits(0, Which::Barred), bits_of([]));
+    places.iter().for_each(|place| write.sent(*place, false));
+    let outcome = end_of(&mut write, &table);
+    assert_eq!((outcome, table.bits(0, Which::Barred)), (Outcome::Unreachable, bits_of([3])));
+}
+
+#[test]
+fn a_write_that_may_come_once_more_counts_and_nobody_writes_there_for_a_while() {
+    let (donors, terms) = two_donors();
+    let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+    let table = Table::create(&words, &donors, terms);
+    let (mut write, places) = write_that_waits(&table);
+    write.comes_again();
+    places.iter().for_each(|place| write.sent(*place, true));
+    assert_eq!(end_of(&mut write, &table), Outcome::Stored { copies: 2 });
+    assert_eq!(without_barred(&table, 0, &bits_of([2, 3])), bits_of([2]));
+    let mut sweep = Sweep::default();
+    let left = [1, 2, 30, 31].map(|now_ms| {
+        let _ = sweep.look(&table, now_ms, 30);
+        slots_of(&table.bits(0, Which::Barred)).count()
+    });
+    assert_eq!(left, [1, 1, 1, 0]);
+}
+
+fn end_of(write: &mut Write, table: &Table<'_>) -> Outcome {
+    loop {
+        if let write::Step::Done(outcome) = write.step(table, &table.chooser()) {
+            return outcome;
+        }
+    }
 }

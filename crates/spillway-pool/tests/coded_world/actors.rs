@@ -15,6 +15,7 @@ impl World {
         if self.chance(60) {
             self.stopped[actor] = self.now + self.dice.below(MOST_STOPPED as usize) as u64;
         }
+        self.acting = Who::Actor(actor);
         let before = std::mem::replace(&mut self.actors[actor], Actor::Idle);
         self.actors[actor] = match before {
             Actor::Idle => self.begin(table),
@@ -157,7 +158,7 @@ impl World {
         mut reader: Reader,
     ) -> Result<Actor, String> {
         let slot = reader.slot;
-        let is_all_well = self.machines.iter().all(|machine| *machine == Machine::Well);
+        let is_all_well = !(0..DONORS).any(|donor| self.is_away(donor));
         match self.read_step(table, actor, &mut reader)? {
             ReadStep::Again => return Ok(Actor::Reading(reader)),
             ReadStep::Came(page, seat) => {

@@ -58,7 +58,11 @@ impl World {
             return Ok(Answer::NotAsked);
         }
         let is_sure = self.is_settling || self.is_spill(donor);
-        let is_answered = self.serves(place) && (is_sure || !self.chance(30));
+        let reach = self.reach(donor);
+        let is_answered = reach == Reach::Both && self.serves(place) && (is_sure || !self.chance(30));
+        if reach == Reach::There && self.serves(place) {
+            self.forget_extent(table, place)?;
+        }
         if is_answered {
             self.forget_extent(table, place)?;
             self.discarded += 1;
@@ -68,7 +72,7 @@ impl World {
         if self.machines[donor] == Machine::Dead || self.lives[donor] != place.life {
             return Ok(Answer::NotAsked);
         }
-        if !self.chance(3) {
+        if reach != Reach::There && !self.chance(3) {
             self.delay_discard(place);
         }
         Ok(Answer::Silent)

@@ -58,6 +58,7 @@ impl Keeper {
 impl World {
     /// The supervisor asks each donor.
     pub(super) fn watch(&mut self, table: &Table<'_>) {
+        self.acting = Who::Supervisor;
         self.meet(table);
         for donor in 0..table.donors() {
             let (life, known) = (self.lives[donor], table.donor(donor));
@@ -68,12 +69,15 @@ impl World {
                 }
                 continue;
             }
-            if self.machines[donor] == Machine::Well && !(self.drained[donor] && table.room(donor).0 == 0) {
+            // One that it does not reach is as one that is frozen.
+            let machine =
+                if self.reach(donor) == Reach::Both { self.machines[donor] } else { Machine::Frozen };
+            if machine == Machine::Well && !(self.drained[donor] && table.room(donor).0 == 0) {
                 table.set_leaving(donor, self.drained[donor]);
                 self.keeper.emptied.resize(DONORS, false);
                 self.keeper.emptied[donor] &= self.drained[donor];
             }
-            match self.machines[donor] {
+            match machine {
                 Machine::Well if life != known.life || table.room(donor).0 == 0 => {
                     while table.donor(donor).life != life {
                         table.begin_life(donor, self.now);
@@ -100,7 +104,8 @@ impl World {
 
     fn meet(&mut self, table: &Table<'_>) {
         let next = table.donors();
-        if next < self.present && self.machines[next] == Machine::Well && !self.drained[next] {
+        let is_there = next < self.present && !self.is_away(next);
+        if is_there && !self.drained[next] {
             self.lives[next] = 1;
             self.memory[next].clear();
             self.joined += u64::from(table.join(&new_donor(next, self.extents)).is_some());
@@ -108,6 +113,7 @@ impl World {
     }
 
     pub(super) fn keep(&mut self, table: &Table<'_>) -> Result<(), String> {
+        self.acting = Who::Supervisor;
         if !self.is_settling && self.chance(400) {
             // The supervisor is followed by another, which knows nothing of what was under way.
             let keeper = std::mem::take(&mut self.keeper);

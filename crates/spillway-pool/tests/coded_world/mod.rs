@@ -1,10 +1,12 @@
 //! One world of coded pages: its machines, its run, what happens to them, and what must hold.
 
 mod actors;
+mod cuts;
 mod discards;
 mod keeper;
 mod mover;
 mod reading;
+mod second_run;
 mod settling;
 mod waiting;
 
@@ -23,6 +25,7 @@ use spillway_pool::slabs::words::{Seat, SlabPhase};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
+use cuts::{Cut, Reach, Who};
 use keeper::Keeper;
 use reading::{Answer, Connections, Reader};
 use waiting::Hopes;
@@ -58,6 +61,8 @@ const MOST_STOPPED: u64 = 200;
 const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
 /// Who still writes to a slab in which nothing lives is waited for for so long.
 const WRITE_PATIENCE: u64 = 40;
+/// Where donors waver, one is told to leave, or to stay, once in so many steps.
+const MEAN_STAY: usize = 40;
 /// A donor that is away counts as one that comes back for so long.
 const PATIENCE: u64 = 60;
 
@@ -141,12 +146,18 @@ enum Actor {
 
 pub struct World {
     dice: Dice,
+    /// Another run on the same donors, in some worlds.
+    second: Option<Box<World>>,
     now: u64,
     code: Code,
     words: Vec<AtomicU64>,
     machines: Vec<Machine>,
     /// Donors that give wrong pages at times.
     lies: Vec<bool>,
+    /// Who does not reach which donor.
+    cuts: Vec<Option<Cut>>,
+    /// Who of the run does something now.
+    acting: Who,
     drained: Vec<bool>,
     present: usize,
     /// Extents of each donor.
@@ -173,10 +184,16 @@ pub struct World {
     is_gentle: bool,
     /// Connections are lost so often that what is written comes twice.
     sends_twice: bool,
+    /// Donors are told to leave and to stay again all the time, as if they were short of memory now and then.
+    wavers: bool,
     next_version: u64,
     pub reads: u64,
     pub decoded: u64,
+    /// Donors that were to leave, and may stay after all.
+    pub stayed: u64,
     pub hedged: u64,
+    /// Messages of who does not reach a donor that others may reach.
+    pub cut_off: u64,
     pub moved: u64,
     /// Steps of a worker while another was at work too.
     pub beside: u64,
@@ -210,6 +227,11 @@ fn new_donor(donor: usize, capacity: u32) -> NewDonor {
 
 impl World {
     pub fn new(seed: u64, bug: &'static str) -> Self {
+        let second = (seed % 6 == 5).then(|| Box::new(Self::of_one_run(seed, !seed, bug)));
+        Self { second, ..Self::of_one_run(seed, seed, bug) }
+    }
+
+    fn of_one_run(seed: u64, dice: u64, bug: &'static str) -> Self {
         let has_spill = seed % 4 == 1;
         let extents = if has_spill { FEW_EXTENTS } else { DONOR_EXTENTS };
         let mut donors: Vec<NewDonor> = (0..FIRST_DONORS).map(|donor| new_donor(donor, extents)).collect();
@@ -223,12 +245,15 @@ impl World {
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
         let _ = Table::create(&words, &donors, terms);
         Self {
-            dice: Dice::new(seed),
+            dice: Dice::new(dice),
+            second: None,
             now: 1,
             code: Code::new(DATA, PARITY).unwrap(),
             words,
             machines: vec![Machine::Well; DONORS],
             lies: vec![false; DONORS],
+            cuts: vec![None; DONORS],
+            acting: Who::Supervisor,
             drained: vec![false; DONORS],
             present: donors.len(),
             extents,
@@ -248,10 +273,13 @@ impl World {
             is_settling: false,
             is_gentle: !seed.is_multiple_of(3),
             sends_twice: seed % 5 == 2,
+            wavers: seed % 5 == 3,
             next_version: 1,
             reads: 0,
             decoded: 0,
+            stayed: 0,
             hedged: 0,
+            cut_off: 0,
             moved: 0,
             beside: 0,
             gathered: 0,
@@ -286,15 +314,26 @@ impl World {
         for _ in 0..STEPS {
             self.now += 1;
             self.with_table(|world, table| world.trouble(table));
-            self.with_table(|world, table| world.land_late(table))?;
-            match self.dice.below(ACTORS + 5) {
-                actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
-                actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
-                _ => self.with_table(|world, table| world.keep(table))?,
+            if self.second.is_some() && self.chance(2) {
+                self.with_second(World::step)?;
+            } else {
+                self.step()?;
             }
-            self.with_table(|world, table| world.note_changes(table));
         }
-        self.with_table(|world, table| world.settle(table))
+        self.with_table(|world, table| world.settle(table))?;
+        self.with_second(|second| second.with_table(|world, table| world.settle(table)))
+    }
+
+    /// One step of the run.
+    fn step(&mut self) -> Result<(), String> {
+        self.with_table(|world, table| world.land_late(table))?;
+        match self.dice.below(ACTORS + 5) {
+            actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
+            actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
+            _ => self.with_table(|world, table| world.keep(table))?,
+        }
+        self.with_table(|world, table| world.note_changes(table));
+        Ok(())
     }
 
     /// How many parts of each slab cannot be counted on if `breaking` breaks too.
@@ -303,7 +342,7 @@ impl World {
             let seen = table.see_slab(slab);
             let is_good = |place: &Place| {
                 let donor = usize::from(place.donor);
-                let is_well = self.machines[donor] == Machine::Well && !self.lies[donor];
+                let is_well = !self.is_away(donor) && !self.lies[donor];
                 donor != breaking && is_well && self.lives[donor] == place.life
             };
             let good = seen.places.iter().flatten().filter(|place| is_good(place)).count();
@@ -311,6 +350,10 @@ impl World {
             // One that is being made may yet get parts, but not more than it has if things go badly.
             !is_used || (seen.word.phase == SlabPhase::Making && seen.word.claimed == 0) || good >= DATA
         }) && self.is_nothing_made(table)
+    }
+
+    fn is_away(&self, donor: usize) -> bool {
+        self.machines[donor] != Machine::Well || self.cuts[donor].is_some()
     }
 
     fn is_spill(&self, donor: usize) -> bool {
@@ -322,6 +365,11 @@ impl World {
     }
 
     fn trouble(&mut self, table: &Table<'_>) {
+        if self.wavers && self.chance(MEAN_STAY) {
+            let leaving = self.drained.iter().position(|is_drained| *is_drained);
+            let donor = leaving.unwrap_or_else(|| self.dice.below(self.present));
+            self.tell_to_leave_or_stay(donor);
+        }
         if !self.chance(50) {
             return;
         }
@@ -329,14 +377,19 @@ impl World {
             0 => self.present = (self.present + 1).min(FIRST_DONORS + usize::from(self.has_spill) + JOINING),
             1 | 2 => {
                 let donor = self.dice.below(self.present);
-                if self.is_spill(donor) {
-                    return;
-                }
-                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-                self.drained[donor] = !self.drained[donor] && leaving == 0;
+                self.tell_to_leave_or_stay(donor);
             }
             _ => self.break_something(table),
         }
+    }
+
+    fn tell_to_leave_or_stay(&mut self, donor: usize) {
+        if self.is_spill(donor) {
+            return;
+        }
+        let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
+        self.stayed += u64::from(self.drained[donor]);
+        self.drained[donor] = !self.drained[donor] && leaving == 0;
     }
 
     fn break_something(&mut self, table: &Table<'_>) {
@@ -345,26 +398,26 @@ impl World {
             self.spill_refuses = !self.spill_refuses;
             return;
         }
-        if self.machines[donor] != Machine::Well || self.lies[donor] {
-            // It thaws, tells the truth, or comes back: empty, if it was dead.
-            (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
+        if self.is_away(donor) || self.lies[donor] {
+            // It thaws, tells the truth, is reached again, or comes back: empty, if it was dead.
+            (self.machines[donor], self.lies[donor], self.cuts[donor]) = (Machine::Well, false, None);
             return;
         }
-        if self.is_gentle && !self.would_bear(table, donor) {
+        if self.is_gentle && !(self.would_bear(table, donor) && self.second_would_bear(donor)) {
             return;
         }
-        match self.dice.below(5) {
+        match self.dice.below(6) {
             0 | 1 => self.machines[donor] = Machine::Frozen,
             2 => self.machines[donor] = Machine::Dead,
             3 => self.lies[donor] = true,
+            4 => self.cuts[donor] = Some(self.draw_cut()),
             // Away and back again, empty, before anybody looks.
             _ => {}
         }
-        let is_empty = self.machines[donor] != Machine::Frozen && !self.lies[donor];
-        if is_empty {
-            self.memory[donor].clear();
-            self.lives[donor] += 1;
-            self.late.retain(|late| late.donor != donor);
+        let is_there =
+            self.machines[donor] == Machine::Frozen || self.lies[donor] || self.cuts[donor].is_some();
+        if !is_there {
+            self.lose_all_of(donor);
         }
     }
 
@@ -425,6 +478,17 @@ impl World {
             }
             return Sent { is_stored: !self.spill_refuses, may_come_late: false };
         }
+        let reach = self.reach(donor);
+        if reach != Reach::Both && self.serves(place) {
+            self.cut_off += 1;
+            if reach == Reach::There {
+                self.memory[donor].insert(key, page);
+            } else if self.chance(2) {
+                // It is sent again and again, and comes once that is over.
+                self.delay(donor, key, page);
+            }
+            return Sent { is_stored: false, may_come_late: reach == Reach::None };
+        }
         if self.serves(place) {
             let is_lost = !self.is_settling && self.chance(50);
             let is_sent_twice = self.sends_twice && !is_lost && !self.is_settling && self.chance(20);
@@ -462,6 +526,10 @@ impl World {
     fn read_from(&mut self, place: Place, row: u16) -> Answer {
         let donor = usize::from(place.donor);
         let is_lost = !self.is_settling && !self.is_spill(donor) && self.chance(60);
+        if self.reach(donor) != Reach::Both {
+            self.cut_off += 1;
+            return Err(());
+        }
         if !self.serves(place) || is_lost {
             return Err(());
         }

@@ -10,6 +10,7 @@ impl World {
         self.is_settling = true;
         self.spill_refuses = false;
         self.lies.fill(false);
+        self.cuts.fill(None);
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
         let mut is_settled = false;

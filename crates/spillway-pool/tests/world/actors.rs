@@ -10,12 +10,25 @@ use spillway_pool::write::{self, Outcome, Write, without_barred};
 
 use super::*;
 
+/// There is one hedge for so many reads, and so many before any read is made up for.
+const READS_A_HEDGE: u64 = 20;
+const MOST_HEDGES: u64 = 20;
+/// A page that came wrong is read again so often.
+const MOST_WRONG: u32 = 4;
+
+impl Held {
+    fn as_written(version: Version) -> Self {
+        Self { version: Some(version), is_lie: false }
+    }
+}
+
 fn is_in_last_resort(table: &Table<'_>, extent: u32) -> bool {
     table.snapshot(extent).places.iter().flatten().any(|place| table.is_spill(usize::from(place.donor)))
 }
 
 impl World {
     pub(super) fn act(&mut self, run: usize, actor: usize) -> Result<(), String> {
+        self.acting = Who::Actor(actor);
         let words = std::mem::take(&mut self.runs[run].words);
         let table = Table::open(&words).unwrap().with_bug(self.bug);
         let before = std::mem::replace(&mut self.runs[run].actors[actor], Actor::Idle);
@@ -87,7 +100,11 @@ impl World {
         }
         if !sending.is_empty() && self.chance(2) {
             let (place, seen) = sending.swap_remove(self.dice.below(sending.len()));
-            let is_stored = self.write_to(run, place, slot, version);
+            let donors::Sent { is_stored, comes_again } =
+                self.write_to(run, place, slot, Held::as_written(version));
+            if comes_again {
+                write.comes_again();
+            }
             if !is_stored {
                 table.complain(usize::from(place.donor), seen, Condition::Down, self.now);
             }
@@ -128,7 +145,7 @@ impl World {
             let takes = self.machines[usize::from(place.donor)] != Machine::Full;
             if takes && self.serves(run, place) && self.chance(2) {
                 let key = (place.life, place.extent, page.slot % 512);
-                self.runs[run].memory[usize::from(place.donor)].insert(key, page.version);
+                self.runs[run].memory[usize::from(place.donor)].insert(key, Held::as_written(page.version));
             }
         }
     }
@@ -151,7 +168,7 @@ impl World {
             Found::Later if patience < 200 => {
                 Ok(Actor::Reading(Reading { tried: 0, patience: patience + 1, ..reading }))
             }
-            Found::Later if self.machines.iter().any(|machine| *machine != Machine::Well) => {
+            Found::Later if self.is_someone_away() => {
                 // Given up: the program ends. Nobody reads the page any more.
                 self.runs[run].oracle.remove(&slot);
                 self.free(run, slot);
@@ -171,7 +188,7 @@ impl World {
     /// The donor answers when it is asked, or later; the answer comes by the actor's connection at some time.
     fn ask(&mut self, run: usize, actor: usize, slot: u32, choice: read::Choice) {
         let coming = match self.chance(2) {
-            true => Coming::Said(self.read_from(run, choice.place, slot)),
+            true => Coming::Said(self.ask_for(run, choice.place, slot)),
             false => Coming::Asked(choice.place, slot),
         };
         let connections = &mut self.runs[run].connections[actor];
@@ -191,6 +208,10 @@ impl World {
             let turn = self.dice.below(MAX_COPIES);
             if let Some(second) = race.ask_another(table, turn) {
                 self.hedged += 1;
+                let hedged: u64 = (0..table.donors()).map(|donor| table.hedged(donor)).sum();
+                if hedged > table.reads() / READS_A_HEDGE + MOST_HEDGES {
+                    return Err(format!("{hedged} of {} reads were hedged", table.reads()));
+                }
                 self.ask(run, actor, slot, second);
                 reading.asked.push(second);
             }
@@ -203,7 +224,7 @@ impl World {
         let coming = answers.and_then(VecDeque::pop_front);
         let answer = match coming.ok_or("an answer is awaited that was not asked for")? {
             Coming::Said(answer) => answer,
-            Coming::Asked(place, slot) => self.read_from(run, place, slot),
+            Coming::Asked(place, slot) => self.ask_for(run, place, slot),
         };
         if answer.is_err() {
             table.complain(donor, seen, Condition::Suspect, self.now);
@@ -218,8 +239,12 @@ impl World {
                 if let Some(left) = left {
                     self.runs[run].connections[actor].remove(&usize::from(left.place.donor));
                 }
-                let version = answer.unwrap_or_default();
+                let Held { version, is_lie } = answer.unwrap_or_default();
                 let expected = self.runs[run].oracle.get(&slot).copied();
+                // Whoever reads knows its page by its seal.
+                if version != expected && is_lie {
+                    return self.read_again(run, table, reading, by);
+                }
                 if version != expected {
                     let seen = table.snapshot(slot / 512);
                     return Err(format!("slot {slot} has {version:?} at {by:?} for {expected:?}: {seen:?}"));
@@ -229,5 +254,36 @@ impl World {
                 Ok(Actor::Idle)
             }
         }
+    }
+
+    /// A page came wrong.
+    fn read_again(
+        &mut self,
+        run: usize,
+        table: &Table<'_>,
+        reading: Reading,
+        by: read::Choice,
+    ) -> Result<Actor, String> {
+        let Reading { slot, wrong, .. } = reading;
+        let whole = || {
+            let seen = table.snapshot(slot / 512);
+            (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy)).count()
+        };
+        let before = whole();
+        let tried = read::came_wrong(table, slot / 512, by);
+        self.wrong += 1;
+        if whole() != (before - 1).max(1) {
+            return Err(format!("slot {slot} came wrong at {by:?}: {before} whole copies, then {}", whole()));
+        }
+        if wrong < MOST_WRONG {
+            return Ok(Actor::Reading(Reading { tried, wrong: wrong + 1, ..Reading::of(slot) }));
+        }
+        if self.is_gentle {
+            return Err(format!("slot {slot} came wrong again and again"));
+        }
+        self.losses += 1;
+        self.runs[run].oracle.remove(&slot);
+        self.free(run, slot);
+        Ok(Actor::Idle)
     }
 }

@@ -1,7 +1,10 @@
 //! One world: its machines, its runs, what happens to them, and what must hold.
 
 mod actors;
+mod cuts;
+mod donors;
 mod supervisor;
+mod trouble;
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -18,6 +21,8 @@ use spillway_pool::survey::{Sweep, Task, left_on, survey};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::{Condition, DonorWord, Phase, Place};
 use spillway_pool::write::Write;
+
+use cuts::{Cut, Reach, Who};
 
 /// Donors that a world begins with, and with those that may join. In some worlds a last resort stands between
 /// the two.
@@ -52,7 +57,15 @@ enum Machine {
 }
 
 /// What is kept on one donor for one run: by life, extent and slot.
-type Memory = HashMap<(u16, u32, u32), Version>;
+type Memory = HashMap<(u16, u32, u32), Held>;
+
+/// What is kept in one slot, if anything is, and what a donor says of it: as it was written, or a lie. What
+/// was copied from a lie is one too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    version: Option<Version>,
+    is_lie: bool,
+}
 
 struct Late {
     at: u64,
@@ -60,7 +73,7 @@ struct Late {
     life: u16,
     extent: u32,
     slot: u32,
-    version: Version,
+    held: Held,
 }
 
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
@@ -78,10 +91,12 @@ struct Reading {
     /// Of which copies an answer is awaited.
     asked: Vec<read::Choice>,
     patience: u32,
+    /// How often it came wrong.
+    wrong: u32,
 }
 
-/// What a donor says to a read: what it holds there, or nothing at all.
-type Answer = Result<Option<Version>, ()>;
+/// What a donor says to a read, or nothing at all.
+type Answer = Result<Held, ()>;
 
 /// An answer that comes by a connection.
 enum Coming {
@@ -106,7 +121,7 @@ enum Repair {
     Idle,
     Stepping { extent: u32, rebuild: Rebuild },
     Reading { extent: u32, rebuild: Rebuild, from: Place, to: Place, slots: Vec<u32> },
-    Writing { extent: u32, rebuild: Rebuild, to: Place, pages: Vec<(u32, Option<Version>)> },
+    Writing { extent: u32, rebuild: Rebuild, to: Place, pages: Vec<(u32, Held)> },
 }
 
 struct Run {
@@ -133,11 +148,17 @@ struct Run {
 
 impl Reading {
     fn of(slot: u32) -> Self {
-        Self { slot, tried: 0, race: None, asked: Vec::new(), patience: 0 }
+        Self { slot, tried: 0, race: None, asked: Vec::new(), patience: 0, wrong: 0 }
     }
 }
 
 impl Run {
+    /// A lie has been said, and not been heard.
+    fn awaits_a_lie(&self) -> bool {
+        let coming = self.connections.iter().flat_map(HashMap::values).flatten();
+        coming.into_iter().any(|coming| matches!(coming, Coming::Said(Ok(said)) if said.is_lie))
+    }
+
     /// Nothing is being made anew.
     fn rests(&self) -> bool {
         self.repairs.iter().all(|repair| matches!(repair, Repair::Idle))
@@ -148,6 +169,12 @@ pub struct World {
     dice: Dice,
     now: u64,
     machines: Vec<Machine>,
+    /// Donors that give wrong pages at times.
+    lies: Vec<bool>,
+    /// Who does not reach which donor.
+    cuts: Vec<Option<Cut>>,
+    /// Who of a run does something now.
+    acting: Who,
     /// Donors that are told to leave, by their machines.
     drained: Vec<bool>,
     /// Donors that there are so far, whether or not a run knows them.
@@ -158,10 +185,20 @@ pub struct World {
     spill: Option<usize>,
     /// Never more donors ill, or with copies yet to be made, than copies less one.
     is_gentle: bool,
+    /// Connections are lost so often that what is written comes twice.
+    sends_twice: bool,
+    /// Donors are told to leave and to stay again all the time, as if they were short of memory now and then.
+    wavers: bool,
     next_version: Version,
     failure: Option<String>,
     pub reads: u64,
+    /// Donors that were to leave, and may stay after all.
+    pub stayed: u64,
     pub hedged: u64,
+    /// Messages of who does not reach a donor that others may reach.
+    pub cut_off: u64,
+    /// Reads that came wrong.
+    pub wrong: u64,
     pub rebuilt: u64,
     pub losses: u64,
     pub joined: u64,
@@ -221,16 +258,24 @@ impl World {
             dice: Dice::new(seed),
             now: 1,
             machines: vec![Machine::Well; all],
+            lies: vec![false; all],
+            cuts: vec![None; all],
+            acting: Who::Supervisor,
             drained: vec![false; all],
             present,
             runs: (0..RUNS).map(|_| run()).collect(),
             bug,
             spill,
             is_gentle: !seed.is_multiple_of(3),
+            sends_twice: seed % 5 == 2,
+            wavers: seed % 5 == 3,
             next_version: 1,
             failure: None,
             reads: 0,
+            stayed: 0,
             hedged: 0,
+            cut_off: 0,
+            wrong: 0,
             rebuilt: 0,
             losses: 0,
             joined: 0,
@@ -275,6 +320,8 @@ impl World {
         for machine in &mut self.machines {
             *machine = Machine::Well;
         }
+        self.lies.fill(false);
+        self.cuts.fill(None);
         // The last may still be leaving, and there must be room for what it has.
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..self.machines.len()).for_each(|donor| self.drained[donor] = Some(donor) == last);
@@ -301,6 +348,7 @@ impl World {
                 return Err(format!("a repair does not end: {found:?}"));
             }
             self.drains_are_over(&table)?;
+            self.are_used_again(&table)?;
             copies_are_apart(&table)?;
             let returns = survey(&Table::open(&words).unwrap(), self.now, PATIENCE).returns;
             if !returns.is_empty() {
@@ -331,6 +379,14 @@ impl World {
             && actors.iter().all(|actor| matches!(actor, Actor::Idle))
     }
 
+    /// Donors that may stay after all are as any other.
+    fn are_used_again(&self, table: &Table<'_>) -> Result<(), String> {
+        let is_closed = |donor: &usize| !self.drained[*donor] && table.is_leaving(*donor);
+        let closed = (0..table.donors()).find(is_closed);
+        closed
+            .map_or(Ok(()), |donor| Err(format!("donor {donor} may stay, and is taken for one that leaves")))
+    }
+
     fn drains_are_over(&self, table: &Table<'_>) -> Result<(), String> {
         for donor in (0..table.donors()).filter(|donor| self.drained[*donor]) {
             if table.room(donor).0 > 0 {
@@ -338,131 +394,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    fn is_all_well(&self) -> bool {
-        let is_failing = |actor: &Actor| matches!(actor, Actor::Writing { write, .. } if write.has_missed());
-        self.machines.iter().all(|machine| *machine == Machine::Well)
-            && !self.runs.iter().flat_map(|run| &run.actors).any(is_failing)
-            && self.runs.iter().all(|run| {
-                let table = Table::open(&run.words).unwrap();
-                let found = survey(&table, u64::MAX, PATIENCE);
-                let known = || (0..table.donors()).filter(|donor| table.room(*donor).0 > 0);
-                let up = known().all(|donor| table.donor(donor).condition == Condition::Up);
-                let lives = (0..table.donors()).all(|donor| table.donor(donor).life == run.lives[donor]);
-                let full = (0..EXTENTS).all(|extent| {
-                    let seen = table.snapshot(extent);
-                    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
-                    let places: Vec<Place> = whole.filter_map(|copy| seen.places[copy]).collect();
-                    let is_spilled = places.iter().any(|place| table.is_spill(usize::from(place.donor)));
-                    seen.state.phase != Phase::Placed || places.len() >= COPIES || is_spilled
-                });
-                found.tasks.is_empty() && found.lost.is_empty() && up && lives && full
-            })
-    }
-
-    /// In a gentle world a donor that does not take a write is the only one that is ill.
-    fn may_lose(&self) -> bool {
-        let is_known = |run: &Run| run.known_lives == run.lives;
-        !self.is_gentle
-            || self.machines.iter().all(|machine| *machine == Machine::Well) && self.runs.iter().all(is_known)
-    }
-
-    fn trouble(&mut self) {
-        if !self.chance(40) {
-            return;
-        }
-        match self.dice.below(12) {
-            0 => self.present = (self.present + 1).min(self.machines.len()),
-            // One that is told to leave, or may stay after all. Those that leave leave room for all copies.
-            1 | 2 => {
-                let donor = self.dice.below(self.present);
-                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-                let may_leave = leaving == 0 && Some(donor) != self.spill;
-                self.drained[donor] = !self.drained[donor] && may_leave;
-            }
-            _ => self.break_something(),
-        }
-    }
-
-    fn break_something(&mut self) {
-        let donor = self.dice.below(self.present);
-        if self.machines[donor] != Machine::Well {
-            // It thaws, or comes back: empty, since it was dead.
-            self.machines[donor] = Machine::Well;
-            return;
-        }
-        if self.is_gentle && !self.is_all_well() {
-            return;
-        }
-        if Some(donor) == self.spill {
-            self.machines[donor] = Machine::Full;
-            return;
-        }
-        match self.dice.below(4) {
-            0 | 1 => self.machines[donor] = Machine::Frozen,
-            2 => self.machines[donor] = Machine::Dead,
-            // Away and back again, empty, before anybody looks.
-            _ => {}
-        }
-        if self.machines[donor] != Machine::Frozen {
-            for run in &mut self.runs {
-                run.memory[donor].clear();
-                run.lives[donor] += 1;
-                run.late.retain(|late| late.donor != donor);
-            }
-        }
-    }
-
-    fn land_late(&mut self, run: usize) {
-        let (now, machines) = (self.now, self.machines.clone());
-        let Run { late, memory, .. } = &mut self.runs[run];
-        let mut at = 0;
-        while at < late.len() {
-            let is_due = late[at].at <= now && machines[late[at].donor] == Machine::Well;
-            if is_due {
-                let Late { donor, life, extent, slot, version, .. } = late.swap_remove(at);
-                memory[donor].insert((life, extent, slot), version);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
-    fn serves(&self, run: usize, place: Place) -> bool {
-        let donor = usize::from(place.donor);
-        matches!(self.machines[donor], Machine::Well | Machine::Full)
-            && (self.runs[run].lives[donor] == place.life || self.bug == "earlier-life-read")
-    }
-
-    fn write_to(&mut self, run: usize, place: Place, slot: u32, version: Version) -> bool {
-        let (donor, key) = (usize::from(place.donor), (place.life, place.extent, slot % 512));
-        if self.machines[donor] == Machine::Full {
-            return false;
-        }
-        if self.serves(run, place) {
-            let is_lost = self.chance(60) && self.may_lose();
-            if !is_lost || self.chance(2) {
-                self.runs[run].memory[donor].insert(key, version);
-            }
-            return !is_lost;
-        }
-        if self.machines[donor] == Machine::Frozen && self.runs[run].lives[donor] == place.life {
-            let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
-            let late = Late { at, donor, life: place.life, extent: place.extent, slot: slot % 512, version };
-            self.runs[run].late.push(late);
-        }
-        false
-    }
-
-    /// `Err` where there is no answer, `Ok(None)` where the donor holds nothing there.
-    fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Answer {
-        if !self.serves(run, place) || self.chance(60) {
-            return Err(());
-        }
-        let key = (place.life, place.extent, slot % 512);
-        Ok(self.runs[run].memory[usize::from(place.donor)].get(&key).copied())
     }
 }
 

@@ -14,21 +14,28 @@ const MOST_TASKS: usize = 2;
 impl World {
     /// The supervisor asks each donor.
     pub(super) fn watch(&mut self, run: usize) {
-        let (known, machines) = (&mut self.runs[run], &self.machines);
+        self.acting = Who::Supervisor;
+        // One that it does not reach is as one that is frozen.
+        let seen = |donor: usize| match self.reach(run, donor) {
+            Reach::Both => self.machines[donor],
+            Reach::There | Reach::None => Machine::Frozen,
+        };
+        let machines: Vec<Machine> = (0..self.machines.len()).map(seen).collect();
+        let known = &mut self.runs[run];
         for donor in (0..machines.len()).filter(|donor| machines[*donor] == Machine::Well) {
             known.known_lives[donor] = known.lives[donor];
         }
-        self.meet(run);
+        self.meet(run, &machines);
         let Run { words, lives, emptied, .. } = &mut self.runs[run];
         let table = Table::open(words).unwrap().with_bug(self.bug);
         for donor in 0..table.donors() {
             let (life, known) = (lives[donor], table.donor(donor));
-            let is_told = self.machines[donor] == Machine::Well;
+            let is_told = machines[donor] == Machine::Well;
             if is_told && !(self.drained[donor] && table.room(donor).0 == 0) {
                 table.set_leaving(donor, self.drained[donor]);
                 emptied[donor] &= self.drained[donor];
             }
-            match self.machines[donor] {
+            match machines[donor] {
                 Machine::Well if life != known.life || table.room(donor).0 == 0 => {
                     while table.donor(donor).life != life {
                         table.begin_life(donor, self.now);
@@ -54,11 +61,11 @@ impl World {
     }
 
     /// The supervisor learns of a donor that has come, and is given memory there.
-    pub(super) fn meet(&mut self, run: usize) {
+    pub(super) fn meet(&mut self, run: usize, machines: &[Machine]) {
         let Run { words, lives, known_lives, memory, .. } = &mut self.runs[run];
         let table = Table::open(words).unwrap().with_bug(self.bug);
         let next = table.donors();
-        if next < self.present && self.machines[next] == Machine::Well && !self.drained[next] {
+        if next < self.present && machines[next] == Machine::Well && !self.drained[next] {
             (lives[next], known_lives[next]) = (1, 1);
             memory[next].clear();
             self.joined += u64::from(table.join(&new_donor(next, self.spill)).is_some());
@@ -66,6 +73,7 @@ impl World {
     }
 
     pub(super) fn repair(&mut self, run: usize) {
+        self.acting = Who::Supervisor;
         let words = std::mem::take(&mut self.runs[run].words);
         let table = Table::open(&words).unwrap().with_bug(self.bug);
         let worker = self.dice.below(REPAIRS);
@@ -86,7 +94,7 @@ impl World {
             },
             Repair::Reading { extent, mut rebuild, from, to, slots } => {
                 let pages: Result<Vec<_>, ()> =
-                    slots.iter().map(|&slot| Ok((slot, self.read_from(run, from, slot)?))).collect();
+                    slots.iter().map(|&slot| Ok((slot, self.ask_to_copy(run, from, slot)?))).collect();
                 match pages {
                     Ok(pages) => Repair::Writing { extent, rebuild, to, pages },
                     Err(()) => {
@@ -97,11 +105,11 @@ impl World {
             }
             Repair::Writing { extent, mut rebuild, to, pages } => {
                 let mut moved = Moved::All;
-                for (slot, version) in pages {
-                    if let Some(version) = version
-                        && !self.write_to(run, to, slot, version)
-                    {
-                        moved = Moved::NotWritten;
+                for (slot, held) in pages {
+                    if held.version.is_some() || held.is_lie {
+                        let sent = self.write_to(run, to, slot, held);
+                        let is_over = sent.is_stored && !sent.comes_again;
+                        moved = if is_over { moved } else { Moved::NotWritten };
                     }
                 }
                 rebuild.copied(&table, moved);
