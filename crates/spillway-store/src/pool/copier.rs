@@ -157,8 +157,10 @@ impl Copier {
             .map(|(&slot, page)| WriteRequest { slot: slot_at(to.extent, slot), page, outcome: Ok(()) })
             .collect();
         lane.write(&mut batch);
+        let is_over = lane.has_answered();
         let outcomes = batch.iter().map(|request| &request.outcome);
         let _ = under.turn.site.shared.note_written(usize::from(to.donor), way.word(), outcomes);
-        batch.iter().all(|request| request.outcome.is_ok())
+        // What comes once more may come over what is written there next.
+        is_over && batch.iter().all(|request| request.outcome.is_ok())
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillway_pool::read::{Choice, Found, choose, refusal};
+use spillway_pool::read::{Choice, Found, came_wrong, choose, refusal};
 use spillway_pool::slabs::locate::Refusal;
 
 use super::donor_lanes::{DonorLanes, slot_at};
@@ -167,9 +167,7 @@ impl Lane for PoolLane {
             page.tried = 1 << choice.copy;
             // The first is the page that came wrong: that copy is not what it should be, if there is another.
             if page.index == 0 {
-                let others = !(1 << choice.copy);
-                let _ =
-                    self.lanes.shared.table().drop_copy(extent_of(slot), choice.copy, choice.place, others);
+                page.tried = came_wrong(&self.lanes.shared.table(), extent_of(slot), choice);
             }
         }
         self.last.clear();

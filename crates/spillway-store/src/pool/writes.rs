@@ -193,10 +193,12 @@ fn send(lanes: &mut DonorLanes, groups: &mut [Group], mut parts: Vec<Part<'_>>) 
     }
     for Part { donor, of, mut pages, way } in parts {
         let posted = way.and_then(|way| Some((lanes.same_lane(donor, Purpose::Write)?, way)));
-        let mut refusal = None;
+        let (mut refusal, mut comes_again) = (None, false);
         let outcomes: Vec<bool> = match posted {
             Some((lane, way)) => {
                 lane.complete_writes(&mut pages);
+                // It has come by another connection, maybe, and comes once more by the first.
+                comes_again = !lane.has_answered();
                 refusal = shared.note_written(donor, way.word(), pages.iter().map(|page| &page.outcome));
                 pages.iter().map(|page| page.outcome.is_ok()).collect()
             }
@@ -209,6 +211,9 @@ fn send(lanes: &mut DonorLanes, groups: &mut [Group], mut parts: Vec<Part<'_>>) 
             let group = &mut groups[number];
             let own: Vec<bool> = outcomes.by_ref().take(group.indices.len()).collect();
             let is_stored = own.iter().all(|is_stored| *is_stored);
+            if is_stored && comes_again {
+                group.write.comes_again();
+            }
             group.write.sent(place, is_stored);
             if !is_stored && refusal.is_some() {
                 group.refusal.clone_from(&refusal);
@@ -291,7 +296,10 @@ pub(super) fn discard(lanes: &mut DonorLanes, slots: &[u32]) {
     for (donor, copies, own) in by_donor {
         let Ok((lane, way)) = lanes.lane(usize::from(donor), Purpose::Write) else { continue };
         lane.discard(&own);
+        let comes_again = !lane.has_answered();
         if !way.store.is_given_up() {
+            // Over what is written there next: the supervisor lifts the bars.
+            barred.retain(|(of, _)| !comes_again || copies.iter().all(|(extent, ..)| extent != of));
             continue;
         }
         // It may come late, over what is written there next.
