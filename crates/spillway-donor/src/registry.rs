@@ -456,6 +456,13 @@ impl Registry {
         lock(&self.entries).private.len()
     }
 
+    /// Whether an export is open.
+    #[must_use]
+    pub fn has_users(&self) -> bool {
+        let entries = lock(&self.entries);
+        entries.named.values().chain(entries.private.values()).any(|entry| entry.connections > 0)
+    }
+
     /// What each export has, named ones first.
     #[must_use]
     pub fn status(&self) -> Vec<ExportStatus> {

@@ -253,7 +253,7 @@ impl Donor {
                 self.shared.connections.look_after(now);
                 self.rounds.fetch_add(1, Ordering::Relaxed);
             }
-            if end_at.is_some_and(|end_at| now >= end_at || self.shared.connections.count() == 0) {
+            if end_at.is_some_and(|end_at| now >= end_at || !self.shared.is_used()) {
                 return Ok(());
             }
         }
@@ -437,6 +437,11 @@ impl Shared {
         transmission::serve(&mut stream, &session, activity)?;
         stream.end();
         Ok(())
+    }
+
+    /// Whether somebody is there who would lose something. Who has left and only looks would not.
+    fn is_used(&self) -> bool {
+        self.connections.count() > 0 && self.registry.has_users()
     }
 
     fn pressure(&self) -> Pressure {

@@ -1,6 +1,6 @@
 //! What pool_spaces.rs has, for an hour, or as many minutes as SPILLWAY_SPACES_MINUTES says: pools of copies
-//! and of coded pages in turns, with a writer that knows its pages, with sort, Redis, PostgreSQL and a JVM. Run
-//! by `make test-full`.
+//! and of coded pages in turns, with a writer that knows its pages, with sort, Redis, PostgreSQL and a JVM.
+//! Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

@@ -177,6 +177,11 @@ impl Watcher {
     }
 
     fn tell_away(&mut self, reason: &str) {
+        let (_, used_extents) = self.site.shared.table().room(self.donor);
+        if self.leaving != Leaving::Not && used_extents == 0 {
+            // It was left, and may be switched off: nobody misses it.
+            return;
+        }
         if !std::mem::replace(&mut self.has_told, true) {
             let name = self.name();
             let text = format!("pool: donor {name} is away ({reason}): its pages are read from the others");
