@@ -184,7 +184,7 @@ impl Writer<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
@@ -229,7 +229,8 @@ mod tests {
         }
     }
 
-    fn status() -> Status {
+    /// A daemon with one group.
+    pub(crate) fn status() -> Status {
         Status {
             pid: 4,
             uptime_s: 2.5,
