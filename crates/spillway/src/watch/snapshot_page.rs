@@ -76,10 +76,9 @@ fn documented(page: &str, heading: &str, values: &[&str]) -> Keys {
                 _ => note("", first),
             }
         }
-        if let Some((name, text)) = block.strip_prefix('`').and_then(|block| block.split_once("`: ")) {
-            if is_key(name) {
-                note(name, text);
-            }
+        let paragraph = block.strip_prefix('`').and_then(|block| block.split_once("`: "));
+        if let Some((name, text)) = paragraph.filter(|(name, _)| is_key(name)) {
+            note(name, text);
         }
     }
     keys
