@@ -241,7 +241,15 @@ const COUNT_INTERVAL_NS: f64 = 1e9;
 /// # Errors
 /// Something in it does not exist or makes no sense.
 pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
-    let mut reports = execute_together(std::slice::from_ref(spec))?;
+    execute_telling(spec, &mut |_| {})
+}
+
+/// Runs it, and shows the simulation to `tell` now and then.
+///
+/// # Errors
+/// Something in it does not exist or makes no sense.
+pub fn execute_telling(spec: &RunSpec, tell: &mut dyn FnMut(&Simulation)) -> Result<Report, RunError> {
+    let mut reports = execute_all(std::slice::from_ref(spec), tell)?;
     reports.pop().ok_or(NO_PROGRAM)
 }
 
@@ -289,6 +297,10 @@ pub(crate) fn setup(
 /// # Errors
 /// Something in one of them does not exist or makes no sense.
 pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
+    execute_all(specs, &mut |_| {})
+}
+
+fn execute_all(specs: &[RunSpec], tell: &mut dyn FnMut(&Simulation)) -> Result<Vec<Report>, RunError> {
     let Some(first) = specs.first() else { return Ok(Vec::new()) };
     specs.iter().try_for_each(check)?;
     let workloads = specs.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
@@ -313,7 +325,7 @@ pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
         lockstep |= entry.needs.foreknowledge == Foreknowledge::Future;
     }
     let setup = setup(platform, factor, first.contention, lockstep, tenants);
-    let outcomes = Simulation::new(setup)?.run()?;
+    let outcomes = Simulation::new(setup)?.run_telling(tell)?;
     let reports = specs.iter().zip(used).zip(outcomes);
     Ok(reports.map(|((spec, used_pages), outcome)| report(spec, used_pages, &outcome)).collect())
 }

@@ -39,6 +39,11 @@ pub trait Workload: Send {
         false
     }
 
+    /// How much of its work is left, in a unit of its own; none where it cannot tell.
+    fn work_left(&self) -> Option<u64> {
+        None
+    }
+
     /// Goes on with one task by one step - a vertex, a request, a row: at most a few thousand accesses - and
     /// appends what it touches. False when the task is done; a task that must wait for others returns true
     /// and appends waiting time.

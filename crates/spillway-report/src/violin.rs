@@ -8,6 +8,12 @@ use crate::distribution::Distribution;
 use crate::drawing::{CHARACTER_PX, ChartError, Drawn, FONT, FONT_PX, GRID, INK, TITLE_PX, colour};
 use crate::order::distinct;
 
+/// What is to be seen in a violin, for the page that has some.
+pub const HOW_TO_READ: &str = "\
+    A violin is the wider the more values lie there, and goes from the least to the largest; the scale is \
+    logarithmic. Its dark bar goes from the first quartile to the third, where half of all values lie, and \
+    the white dot is the median.";
+
 const WIDTH_PX: u32 = 900;
 const HEIGHT_PX: u32 = 400;
 /// Share of a point's room that its violins take.

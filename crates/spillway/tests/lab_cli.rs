@@ -56,6 +56,24 @@ fn what_is_printed_fits_80_columns() {
 }
 
 #[test]
+fn a_run_shows_how_far_it_is_on_a_terminal_and_is_silent_elsewhere() {
+    let arguments = ["run", "--workload", "memcached-etc", "--policy", "hotbox", "--size", "256M"];
+    let unseen = lab(&arguments);
+    assert!(unseen.status.success() && stderr(&unseen).is_empty(), "{}", stderr(&unseen));
+    let line = format!("exec {} lab {}", env!("CARGO_BIN_EXE_spillway"), arguments.join(" "));
+    let seen = Command::new("script")
+        .args(["--quiet", "--command", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = stdout(&seen);
+    assert!(shown.contains(" s simulated, ") && shown.contains(" left"), "{shown:?}");
+    let result = shown.replace('\r', "");
+    assert!(stdout(&unseen).lines().all(|line| result.contains(line)), "{shown:?}");
+}
+
+#[test]
 fn what_no_policy_could_beat_is_told_with_how_near_a_choice_comes() {
     let arguments = ["run", "--workload", "memcached-etc", "--size", "4M", "--json", "--policy"];
     let result = |policy: &str| -> Value {

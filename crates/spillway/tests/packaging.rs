@@ -105,10 +105,8 @@ fn completions_know_every_command() {
         }
         let path = directory.path().join(shell);
         fs::write(&path, script).unwrap();
-        if is_installed(shell) {
-            let flag = if shell == "fish" { "--no-execute" } else { "-n" };
-            output(Command::new(shell).arg(flag).arg(&path));
-        }
+        let flag = if shell == "fish" { "--no-execute" } else { "-n" };
+        output(Command::new(tool(shell, shell)).arg(flag).arg(&path));
     }
     let ask = r#"source "$1"; COMP_WORDS=(spillway doc); COMP_CWORD=1; _spillway spillway doc spillway
                  echo "${COMPREPLY[@]}""#;

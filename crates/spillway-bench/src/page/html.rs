@@ -9,11 +9,11 @@ use spillway_report::chart::Chart;
 use spillway_report::claim::claims_table;
 use spillway_report::document::document;
 use spillway_report::markdown::PageError;
-use spillway_report::violin::{Violin, violins};
+use spillway_report::violin::{HOW_TO_READ, Violin, violins};
 use spillway_report::whole_file;
 
 use crate::BenchError;
-use crate::physical::report::{Beside, ExperimentReport, LeftOut, Panel, PhysicalReport, Row};
+use crate::physical::report::{Beside, ExperimentReport, LeftOut, Panel, PhysicalReport, Row, grouped};
 use crate::physical::text::{PERCENTILES, number, percentiles};
 
 /// Writes the page into a file.
@@ -49,6 +49,7 @@ fn header(report: &PhysicalReport) -> Markup {
                 "Load before the run " (format!("{:.1}", machine.load_before)) "; reading the clock takes "
                 (format!("{:.0}", report.clock_ns)) " ns, which each time holds about once"
             }
+            p { (HOW_TO_READ) }
             nav {
                 a href="#advice" { "What to set" }
                 @for ExperimentReport { name, .. } in &report.experiments {
@@ -107,7 +108,7 @@ fn experiment(report: &ExperimentReport) -> Result<Markup, BenchError> {
             @if !report.beside.is_empty() { (beside(&report.beside)) }
             @if !report.claims.is_empty() { div.card { (claims_table(&report.claims, 2)) } }
             @for note in &report.notes { p.note { (note) } }
-            @for left in &report.left_out { p.note { "Left out: " (left.what) ": " (left.reason) } }
+            @for left in grouped(&report.left_out) { p.note { "Left out: " (left.what) ": " (left.reason) } }
             div.card {
                 details { summary { "All numbers" } @for panel in &report.panels { (numbers(panel)) } }
             }
@@ -189,7 +190,7 @@ fn left_out_wholly(left_out: &[LeftOut]) -> Markup {
         @if !left_out.is_empty() {
             section #left-out {
                 h2 { "Left out" }
-                @for left in left_out { p { b { (left.what) } ": " (left.reason) } }
+                @for left in grouped(left_out) { p { b { (left.what) } ": " (left.reason) } }
             }
         }
     }
@@ -225,9 +226,16 @@ mod tests {
         report.experiments[0].beside("4 KiB", Some("1x"), Some("51x <of DRAM>"), Some("0.6 us".to_owned()));
         report.left_out.push(LeftOut { what: "khugepaged".to_owned(), reason: "not root".to_owned() });
         let page = page(&report).unwrap();
-        for words in
-            ["51x &lt;of DRAM&gt;", "600 ns", "Left out", "not root", "id=\"advice\"", "<polygon", "zeroing"]
-        {
+        for words in [
+            "51x &lt;of DRAM&gt;",
+            "600 ns",
+            "Left out",
+            "not root",
+            "id=\"advice\"",
+            "<polygon",
+            "zeroing",
+            HOW_TO_READ,
+        ] {
             assert!(page.contains(words), "no '{words}' in {page}");
         }
         assert_eq!(page.matches("<svg").count(), 2);

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use spillway_report::markdown::Page;
+use spillway_report::violin::HOW_TO_READ;
 
 use super::html;
 use crate::BenchError;
-use crate::physical::report::{Advice, ExperimentReport, Panel, PhysicalReport};
+use crate::physical::report::{Advice, ExperimentReport, LeftOut, Panel, PhysicalReport, grouped};
 use crate::physical::text::{PERCENTILES, number, percentiles};
 
 /// The page of these runs; of an experiment that is in several, the last counts.
@@ -24,7 +25,7 @@ pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Pa
     let _ = write!(
         page.text,
         "\nSpillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}{}. Reading the clock takes \
-         {:.0} ns, which each time holds about once.\n\n",
+         {:.0} ns, which each time holds about once.\n\n{HOW_TO_READ}\n\n",
         machine.spillway,
         machine.kernel,
         machine.cpus,
@@ -50,7 +51,8 @@ pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Pa
     }
     page.text.push_str(&advice_table(&advice));
     experiments.iter().try_for_each(|experiment| section(&mut page, experiment))?;
-    for left in reports.iter().flat_map(|report| &report.left_out) {
+    let left_out: Vec<LeftOut> = reports.iter().flat_map(|report| report.left_out.clone()).collect();
+    for left in grouped(&left_out) {
         let _ = writeln!(page.text, "\nLeft out: {}: {}.", left.what, left.reason);
     }
     Ok(page)
@@ -118,7 +120,7 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     report.notes.iter().for_each(|note| {
         let _ = writeln!(page.text, "- {note}");
     });
-    for left in &report.left_out {
+    for left in grouped(&report.left_out) {
         let _ = writeln!(page.text, "- left out: {}: {}", left.what, left.reason);
     }
     Ok(())
@@ -159,7 +161,9 @@ mod tests {
         };
         let (old, new) = (report(vec![("alloc", panel(500))]), report(vec![("alloc", panel(700))]));
         let page = page(&[&old, &new], Some("Read this.")).unwrap();
-        for words in ["**Read this.**", "(physical-memory/alloc-1.svg)", "| 4 KiB | alone | 700 ns |"] {
+        for words in
+            [HOW_TO_READ, "**Read this.**", "(physical-memory/alloc-1.svg)", "| 4 KiB | alone | 700 ns |"]
+        {
             assert!(page.text.contains(words), "no '{words}' in {}", page.text);
         }
         assert!(!page.text.contains("500 ns") && page.pictures.len() == 1);

@@ -216,6 +216,43 @@ impl ExperimentReport {
     }
 }
 
+/// What was not measured, with one line for all that has the same reason but for numbers in it.
+#[must_use]
+pub fn grouped(left_out: &[LeftOut]) -> Vec<LeftOut> {
+    let mut groups: Vec<(String, LeftOut, bool)> = Vec::new();
+    for left in left_out {
+        let form = without_numbers(&left.reason);
+        match groups.iter_mut().find(|(other, _, _)| *other == form) {
+            Some((_, group, differs)) => {
+                group.what = format!("{}; {}", group.what, left.what);
+                *differs |= group.reason != left.reason;
+            }
+            None => groups.push((form, left.clone(), false)),
+        }
+    }
+    let told = |(_, group, differs): (String, LeftOut, bool)| match differs {
+        true => LeftOut {
+            reason: format!("{} (of the first; the others differ in numbers alone)", group.reason),
+            ..group
+        },
+        false => group,
+    };
+    groups.into_iter().map(told).collect()
+}
+
+/// Words with a mark in place of each number.
+fn without_numbers(text: &str) -> String {
+    let mut form = String::new();
+    for letter in text.chars() {
+        if !letter.is_ascii_digit() {
+            form.push(letter);
+        } else if !form.ends_with('#') {
+            form.push('#');
+        }
+    }
+    form
+}
+
 /// How many times `one` is `other`.
 #[must_use]
 pub fn times(one: Option<f64>, other: Option<f64>) -> Option<f64> {
@@ -227,4 +264,29 @@ pub fn times(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 #[must_use]
 pub fn in_times(ratio: Option<f64>) -> Option<String> {
     ratio.map(|ratio| if ratio < 100.0 { format!("{ratio:.2}x") } else { format!("{ratio:.0}x") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_the_same_reason_but_for_numbers_is_left_out_in_one_line() {
+        let left = |what: &str, reason: &str| LeftOut { what: what.to_owned(), reason: reason.to_owned() };
+        let parts = [
+            left("1 GiB, alone", "cannot reserve 1 page"),
+            left("sampling", "not root"),
+            left("1 GiB, on all CPUs", "cannot reserve 22 page"),
+            left("remote nodes", "not root"),
+        ];
+        let told = [
+            left(
+                "1 GiB, alone; 1 GiB, on all CPUs",
+                "cannot reserve 1 page (of the first; the others differ in numbers alone)",
+            ),
+            left("sampling; remote nodes", "not root"),
+        ];
+        assert_eq!(grouped(&parts), told);
+        assert!(grouped(&[]).is_empty());
+    }
 }

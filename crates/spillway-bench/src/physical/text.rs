@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{ExperimentReport, LeftOut, Panel, PhysicalReport, Row};
+use super::report::{ExperimentReport, LeftOut, Panel, PhysicalReport, Row, grouped};
 
 /// A number of its unit in few characters: nanoseconds as people read them.
 #[must_use]
@@ -52,7 +52,7 @@ pub fn experiment(report: &ExperimentReport) -> String {
         text.push_str(&wrapped(&format!("{mark}: {}; here {:.2}", claim.text, claim.value), "  "));
     }
     report.notes.iter().for_each(|note| text.push_str(&wrapped(note, "  ")));
-    report.left_out.iter().for_each(|left| text.push_str(&left_out(left)));
+    grouped(&report.left_out).iter().for_each(|left| text.push_str(&left_out(left)));
     text
 }
 
@@ -60,7 +60,7 @@ pub fn experiment(report: &ExperimentReport) -> String {
 #[must_use]
 pub fn ending(report: &PhysicalReport) -> String {
     let mut text = String::new();
-    report.left_out.iter().for_each(|left| text.push_str(&left_out(left)));
+    grouped(&report.left_out).iter().for_each(|left| text.push_str(&left_out(left)));
     if !report.advice.is_empty() {
         text.push_str("\nWhat to set on this machine\n");
     }

@@ -38,6 +38,14 @@ pub struct PoolReport {
     pub rows: Vec<Row>,
 }
 
+/// What happens while it is measured.
+pub enum Progress<'a> {
+    /// One thing was measured.
+    Row(&'a Row),
+    /// So many parts are done, of so many.
+    Done(usize, usize),
+}
+
 /// Measures all, and says what is done.
 ///
 /// # Errors
@@ -46,11 +54,11 @@ pub fn measure(
     spillway: &Path,
     extent: Extent,
     interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Row),
+    tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<PoolReport, BenchError> {
     let mut bench = Bench::new(spillway, extent, interrupted)?;
     let mut rows = Vec::new();
-    for part in [
+    let parts = [
         copies::healthy,
         copies::one_dies,
         copies::repair,
@@ -62,9 +70,11 @@ pub fn measure(
         coded::space,
         coded::cost,
         spilling::healthy,
-    ] {
+    ];
+    for (done, part) in parts.iter().enumerate() {
+        tell(Progress::Done(done, parts.len()));
         let part = part(&mut bench)?;
-        part.iter().for_each(&mut *progress);
+        part.iter().for_each(|row| tell(Progress::Row(row)));
         rows.extend(part);
     }
     Ok(PoolReport {

@@ -44,6 +44,20 @@ fn no_page_fetch_policy_has_fewer_fetches_than_belady() {
 }
 
 #[test]
+fn a_run_that_tells_how_far_it_is_gives_the_same_report() {
+    let mut left = Vec::new();
+    let mut told_s = 0.0;
+    let told = execute_telling(&spec("memcached-etc", "hotbox"), &mut |simulation| {
+        left.extend(simulation.work_left());
+        told_s = simulation.simulated_s();
+    });
+    assert!(left.len() > 10 && left.is_sorted_by(|before, after| before >= after), "{left:?}");
+    assert!(left[left.len() - 1] < left[0] / 4 && told_s > 0.0, "{left:?}");
+    let silent = execute(&spec("memcached-etc", "hotbox")).unwrap();
+    assert_eq!(serde_json::to_string(&told.unwrap()).unwrap(), serde_json::to_string(&silent).unwrap());
+}
+
+#[test]
 fn one_seed_gives_one_report_on_any_thread() {
     let run = || serde_json::to_string(&execute(&spec("ligra-bfs", "hotbox")).unwrap()).unwrap();
     let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(run)).collect();

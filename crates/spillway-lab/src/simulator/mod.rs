@@ -51,6 +51,9 @@ pub const LOCKSTEP_ACCESSES: usize = 64;
 /// What a task is charged that is stepped but touches nothing, in nanoseconds: it waits for another one.
 const IDLE_STEP_NS: u64 = 200;
 
+/// Who is told how far a simulation is looks at a clock, which takes as long as a turn of a few accesses.
+const TURNS_BETWEEN_TELLING: u64 = 32;
+
 /// In which order tasks take their turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interleave {
@@ -224,13 +227,38 @@ impl Simulation {
     ///
     /// # Errors
     /// The workload or the policy broke its word.
-    pub fn run(mut self) -> Result<Vec<Outcome>, SimulationError> {
-        let mut turn = 0;
+    pub fn run(self) -> Result<Vec<Outcome>, SimulationError> {
+        self.run_telling(&mut |_| {})
+    }
+
+    /// Runs likewise, and shows itself to `tell` now and then.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_telling(mut self, tell: &mut dyn FnMut(&Self)) -> Result<Vec<Outcome>, SimulationError> {
+        let (mut turn, mut turns) = (0, 0_u64);
         while let Some((tenant, core, horizon_ps)) = self.next_core(&mut turn) {
+            if turns.is_multiple_of(TURNS_BETWEEN_TELLING) {
+                tell(&self);
+            }
+            turns += 1;
             self.events(tenant, core);
             self.turn(tenant, core, horizon_ps)?;
         }
         self.tenants.into_iter().map(Running::finish).collect()
+    }
+
+    /// How much of their work all programs have left, in units of their own; none where one cannot tell.
+    #[must_use]
+    pub fn work_left(&self) -> Option<u64> {
+        self.tenants.iter().map(|tenant| tenant.workload.work_left()).sum()
+    }
+
+    /// The time that the foremost task has come to since it began to load, in seconds.
+    #[must_use]
+    pub fn simulated_s(&self) -> f64 {
+        let cores = self.tenants.iter().flat_map(|tenant| &tenant.node.cores);
+        cores.map(|core| core.clock_ps).max().unwrap_or(0) as f64 / 1e12
     }
 
     /// The task whose turn it is, and how far it may go.

@@ -147,6 +147,10 @@ impl<S: Read + Seek + Send> Workload for TraceWorkload<S> {
         self.tasks.len()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        Some(self.tasks.iter().map(|task| task.chunks.len() as u64).sum())
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         self.repeat(task, accesses).unwrap_or_else(|damage| {
             self.damage.get_or_insert(damage);

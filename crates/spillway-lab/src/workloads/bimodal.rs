@@ -153,6 +153,10 @@ impl Workload for Bimodal {
         self.readers.len()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        Some(self.readers.iter().map(|reader| reader.left).sum())
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         let reader = &mut self.readers[task];
         let reads = reader.left.min(READS_PER_STEP);

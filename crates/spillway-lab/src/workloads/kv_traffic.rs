@@ -61,6 +61,11 @@ impl Traffic {
         self.clients.len()
     }
 
+    /// Requests of all tasks that are still to be done.
+    pub fn requests_left(&self) -> u64 {
+        self.clients.iter().map(|client| client.left).sum()
+    }
+
     /// Does one request of a task. False when it has no more.
     pub fn step(&mut self, store: &mut KvStore, task: usize, accesses: &mut Accesses) -> bool {
         let client = &mut self.clients[task];

@@ -46,6 +46,10 @@ impl Workload for Loading {
         self.region < self.workload.regions().len() || self.workload.loading()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        self.workload.work_left()
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         let Some(region) = self.workload.regions().get(self.region) else {
             return self.workload.step(task, accesses);

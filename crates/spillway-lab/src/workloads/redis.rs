@@ -183,6 +183,10 @@ impl Workload for Redis {
         self.servers.len()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        Some(self.servers.iter().map(|server| server.left).sum())
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         let server = &mut self.servers[task];
         if server.left == 0 {

@@ -92,6 +92,14 @@ impl Workload for Scan {
         self.scanners.len()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        let left = |scanner: &Scanner| {
+            let done = scanner.next - scanner.start;
+            (scanner.passes_left * (scanner.end - scanner.start) as u64).saturating_sub(done as u64)
+        };
+        Some(self.scanners.iter().map(left).sum())
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         let scanner = &mut self.scanners[task];
         if scanner.passes_left == 0 {

@@ -189,6 +189,10 @@ impl Workload for Tpcc {
         self.sites.len()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        Some(self.sites.iter().map(|site| site.left).sum())
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         let site = &mut self.sites[task];
         if site.left == 0 {

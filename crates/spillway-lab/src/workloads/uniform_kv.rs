@@ -86,6 +86,10 @@ impl Workload for UniformKv {
         self.traffic.tasks()
     }
 
+    fn work_left(&self) -> Option<u64> {
+        Some(self.traffic.requests_left())
+    }
+
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
         self.traffic.step(&mut self.store, task, accesses)
     }

@@ -1,12 +1,16 @@
 //! `spillway bench pool`: its arguments, and how its results look.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use spillway_bench::pool::{Extent, Row, measure, reads};
+use spillway_bench::pool::{Extent, Progress, Row, measure, reads};
 use spillway_core::size::Size;
 
-use super::session::{Results, failure, interruption, print_json, this_command};
+use super::session::{Results, failure, interruption, print_json, progress_bar, show_done, this_command};
+
+/// A part takes many seconds, in which the time left goes down.
+const TICK: Duration = Duration::from_secs(1);
 
 const EXAMPLE: &str = "\
 Example:
@@ -54,22 +58,29 @@ pub fn run(args: &PoolArgs) -> ExitCode {
     };
     let interrupted = interruption();
     let results = Results::new();
-    let mut say = |row: &Row| {
-        if !args.json {
-            let met = match row.met {
-                Some(true) => "met",
-                Some(false) => "missed",
-                None => "",
-            };
-            let aim = row.aim.map_or_else(|| "no aim".to_owned(), |aim| format!("aim {aim:>7.2}  {met}"));
-            results.print(format_args!("{:<69} {:>9.2}  {aim}\n", row.name, row.value));
-        }
-    };
-    match measure(&spillway, extent, &interrupted, &mut say) {
+    let bar = progress_bar();
+    bar.enable_steady_tick(TICK);
+    let measured = measure(&spillway, extent, &interrupted, &mut |progress| match progress {
+        Progress::Row(_) if args.json => {}
+        Progress::Row(row) => bar.suspend(|| results.print(line(row))),
+        Progress::Done(done, all) => show_done(&bar, "", done, all),
+    });
+    bar.finish_and_clear();
+    match measured {
         Ok(report) if args.json => print_json(&report),
         Ok(_) => results.ended(),
         Err(error) => failure(error),
     }
+}
+
+fn line(row: &Row) -> String {
+    let met = match row.met {
+        Some(true) => "met",
+        Some(false) => "missed",
+        None => "",
+    };
+    let aim = row.aim.map_or_else(|| "no aim".to_owned(), |aim| format!("aim {aim:>7.2}  {met}"));
+    format!("{:<69} {:>9.2}  {aim}\n", row.name, row.value)
 }
 
 /// The measured program, which `bench pool` starts.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -16,7 +17,10 @@ use spillway_report::whole_file;
 use spillway_tier::pace::ScanPace;
 use spillway_tier::source::Choice;
 
-use super::session::{expect_place, failure, interruption, this_command};
+use super::session::{expect_place, failure, interruption, progress_bar, show_done, this_command};
+
+/// A guest takes many seconds, in which the time left goes down.
+const TICK: Duration = Duration::from_secs(1);
 
 const EXAMPLE: &str = "\
 Example:
@@ -148,6 +152,8 @@ pub fn run(args: &RigArgs) -> ExitCode {
         Err(error) => return failure(error),
     };
     let (mut all, mut done) = (0, 0);
+    let bar = progress_bar();
+    bar.enable_steady_tick(TICK);
     let mut tell = |progress: Progress<'_>| {
         let text = match progress {
             Progress::Begins(runs) => {
@@ -163,10 +169,15 @@ pub fn run(args: &RigArgs) -> ExitCode {
                 format!("{done} of {all}: {} under {} failed: {why}", case.workload, case.policy)
             }
         };
-        let _ = writeln!(std::io::stderr(), "rig: {text}");
+        bar.suspend(|| {
+            let _ = writeln!(std::io::stderr(), "rig: {text}");
+        });
+        show_done(&bar, "", done, all);
     };
     let interrupted = interruption();
-    let (rows, failed) = match measure(&plan, &spillway, &interrupted, &mut tell) {
+    let measured = measure(&plan, &spillway, &interrupted, &mut tell);
+    bar.finish_and_clear();
+    let (rows, failed) = match measured {
         Ok(measured) => measured,
         Err(error) => return failure(error),
     };

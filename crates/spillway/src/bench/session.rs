@@ -134,9 +134,12 @@ pub fn progress_bar() -> ProgressBar {
     bar
 }
 
-/// Nothing before it is known how much there is to do.
+/// Nothing before it is known how much there is to do, and no time before the first of it is done.
 fn write_done(state: &ProgressState, to: &mut dyn std::fmt::Write) {
     if let Some(all) = state.len().filter(|&all| all > 0) {
-        let _ = write!(to, "{} of {all}, {:#} left ", state.pos(), HumanDuration(state.eta()));
+        let _ = match state.pos() {
+            0 => write!(to, "0 of {all} "),
+            done => write!(to, "{done} of {all}, {:#} left ", HumanDuration(state.eta())),
+        };
     }
 }

@@ -21,6 +21,16 @@ pub fn progress_bar(all: usize, things: &str) -> ProgressBar {
     bar
 }
 
+/// What a simulation has come to, in the bar's message, and how long the rest takes where the workload knows
+/// how much of its work is left.
+pub fn simulation_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {msg}{left}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::no_length().with_style(style.with_key("left", write_left));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
 /// A file that is read once, from its beginning to its end; on a terminal with how much of it is read, and
 /// how long the rest takes.
 pub fn read_with_progress(file: File) -> BufReader<impl Read> {

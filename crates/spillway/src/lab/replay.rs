@@ -1,7 +1,7 @@
 //! `spillway lab replay`: what a live pager did, once more.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ use spillway_lab::replay_faults::{Replayed, replay_faults};
 use spillway_lab::trace::TraceError;
 use spillway_lab::trace::faults::Outcome;
 
+use super::progress::read_with_progress;
 use super::run::{ended, print_json};
 use crate::exit::complain;
 
@@ -60,7 +61,7 @@ pub struct ReplayArgs {
 /// Replays a fault trace and prints what it tells.
 pub fn run(args: &ReplayArgs) -> ExitCode {
     let file = File::open(&args.trace).map_err(Into::into);
-    let replayed = match file.and_then(|file| replay_faults(BufReader::with_capacity(1 << 20, file))) {
+    let replayed = match file.and_then(|file| replay_faults(read_with_progress(file))) {
         Ok(replayed) => replayed,
         Err(error) => {
             complain(format_args!("lab replay: {}: {error}", args.trace.display()));
@@ -148,7 +149,8 @@ fn estimate(
     }
     header.replacement = serde_json::from_value(config).map_err(|error| format!("--set: {error}"))?;
     header.replacement.check().map_err(|error| format!("--set: {error}"))?;
-    let open = || File::open(path).map(|file| BufReader::with_capacity(1 << 20, file));
+    // Read three times, each with a bar of its own.
+    let open = || File::open(path).map(read_with_progress);
     let predicted = |scans| predict(open()?, &header, scans);
     let fetch_ns = calibration.and_then(|calibration| fetch_ns(replayed, calibration));
     let all = || -> Result<Estimate, TraceError> {

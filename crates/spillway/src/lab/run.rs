@@ -2,18 +2,20 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_lab::clairvoyant::{CLAIRVOYANT, Clairvoyant, clairvoyant};
-use spillway_lab::run::{Report, RunSpec, execute};
+use spillway_lab::run::{Report, RunError, RunSpec, execute_telling};
 use spillway_lab::simulator::platform::Platform;
 use spillway_lab::workloads;
 use spillway_policy::registry;
 
 use super::arguments::{Local, Simulated};
+use super::progress::simulation_bar;
 use crate::columns::for_terminal;
 use crate::exit::complain;
 
@@ -62,7 +64,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     if args.policy == CLAIRVOYANT {
         return run_clairvoyant(&spec, args.json);
     }
-    let report = match execute(&spec) {
+    let report = match simulate(&spec) {
         Ok(report) => report,
         Err(error) => {
             complain(error);
@@ -74,9 +76,36 @@ pub fn run(args: &RunArgs) -> ExitCode {
     ended(printed)
 }
 
+/// How often it is shown how far a simulation is.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// Simulates, and shows on a terminal how far that is.
+fn simulate(spec: &RunSpec) -> Result<Report, RunError> {
+    let bar = simulation_bar();
+    let (mut all, mut shown) = (None, None::<Instant>);
+    let report = execute_telling(spec, &mut |simulation| {
+        if shown.is_some_and(|shown| shown.elapsed() < PERIOD) {
+            return;
+        }
+        shown = Some(Instant::now());
+        if let Some(left) = simulation.work_left() {
+            let all = *all.get_or_insert(left);
+            bar.set_length(all);
+            bar.set_position(all.saturating_sub(left));
+        }
+        bar.set_message(format!("{:.3} s simulated", simulation.simulated_s()));
+    });
+    bar.finish_and_clear();
+    report
+}
+
 /// Prints what no policy could beat.
 fn run_clairvoyant(spec: &RunSpec, json: bool) -> ExitCode {
-    match clairvoyant(spec) {
+    let bar = simulation_bar();
+    bar.set_message("everything beforehand");
+    let found = clairvoyant(spec);
+    bar.finish_and_clear();
+    match found {
         Ok(found) => {
             let mut out = io::stdout().lock();
             ended(if json { print_json(&mut out, &found) } else { print_clairvoyant(&mut out, &found) })

@@ -1,5 +1,6 @@
 //! `spillway pool drain`: has everything moved off a donor that is to be switched off.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,6 +26,10 @@ const PERIOD: Duration = Duration::from_millis(500);
 const AWAY: Duration = Duration::from_secs(5);
 /// What does not move for so long needs a word.
 const STUCK: Duration = Duration::from_secs(10);
+/// The time left is told by what has moved in so long.
+const PACE: Duration = Duration::from_secs(5);
+/// By less than this it is not told: the first pages say little.
+const LEAST_PACE: Duration = Duration::from_secs(1);
 
 const EXAMPLE: &str = "\
 Examples:
@@ -78,6 +83,33 @@ impl Progress {
     }
 }
 
+/// What was left at the looks of the last seconds, in bytes.
+#[derive(Debug, Default)]
+struct Pace(VecDeque<(Instant, u64)>);
+
+impl Pace {
+    /// Notes what is left, and says how long the rest takes by what has moved of late; none where nothing
+    /// has, or it is too early to tell.
+    fn note(&mut self, now: Instant, bytes_left: u64) -> Option<Duration> {
+        self.0.push_back((now, bytes_left));
+        while self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= PACE) {
+            self.0.pop_front();
+        }
+        let &(since, before) = self.0.front()?;
+        let passed = now.duration_since(since);
+        let moved = before.checked_sub(bytes_left).filter(|&moved| moved > 0 && passed >= LEAST_PACE)?;
+        Duration::try_from_secs_f64(passed.as_secs_f64() * bytes_left as f64 / moved as f64).ok()
+    }
+}
+
+/// A time as it is told where it is no more than an estimate.
+fn about(left: Duration) -> String {
+    match left.as_secs_f64() {
+        seconds if seconds < 120.0 => format!("; about {:.0} s", seconds.ceil()),
+        seconds => format!("; about {:.0} min", (seconds / 60.0).ceil()),
+    }
+}
+
 /// Has a donor drained, and waits for it; or calls that off.
 pub fn drain(args: &DrainArgs) -> Result<ExitCode, Refusal> {
     let door = args.reach.door(&args.donor).map_err(|reason| (1, reason))?;
@@ -90,14 +122,15 @@ pub fn drain(args: &DrainArgs) -> Result<ExitCode, Refusal> {
     }
     let mut last: Option<Progress> = None;
     let (mut moved, mut has_told_stuck) = (Instant::now(), false);
-    let mut away_since = None;
+    let (mut away_since, mut pace) = (None, Pace::default());
     loop {
         match look(args, &door) {
             Ok(progress) => {
                 away_since = None;
+                let left = pace.note(Instant::now(), progress.bytes_left);
                 if last.as_ref().is_none_or(|last| progress.is_beyond(last)) {
                     moved = Instant::now();
-                    report(args, &progress);
+                    report(args, &progress, left);
                     last = Some(progress.clone());
                 }
                 if progress.is_drained {
@@ -144,13 +177,14 @@ fn look(args: &DrainArgs, door: &Door) -> Result<Progress, ConnectError> {
     })
 }
 
-fn report(args: &DrainArgs, progress: &Progress) {
+fn report(args: &DrainArgs, progress: &Progress, left: Option<Duration>) {
     let Progress { donor, runs_left, pages_left, bytes_left, named_bytes, is_drained } = progress;
     let size = Size::from_bytes;
     let text = if args.json {
         serde_json::to_string(progress).unwrap_or_default()
     } else if !is_drained {
-        format!("donor {donor}: {pages_left} pages ({}) of {runs_left} runs are left", size(*bytes_left))
+        let (bytes_left, about) = (size(*bytes_left), left.map_or_else(String::new, about));
+        format!("donor {donor}: {pages_left} pages ({bytes_left}) of {runs_left} runs are left{about}")
     } else if *named_bytes > 0 {
         let kept = size(*named_bytes);
         format!("donor {donor} holds nothing of any run; exports by name hold {kept}, which go with it")
@@ -185,4 +219,35 @@ fn stuck(args: &DrainArgs) -> String {
         args.donor,
         STUCK.as_secs()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_by_what_has_moved_of_late() {
+        let began = Instant::now();
+        let at = |ms| began + Duration::from_millis(ms);
+        let mut pace = Pace::default();
+        assert_eq!(pace.note(at(0), 1000), None);
+        // Too early to tell.
+        assert_eq!(pace.note(at(500), 900), None);
+        assert_eq!(pace.note(at(1000), 800), Some(Duration::from_secs(4)));
+        // Nothing has moved, or pages have come.
+        for ms in [6000, 6500, 7500] {
+            pace.note(at(ms), 800);
+        }
+        assert_eq!(pace.note(at(11_000), 800), None);
+        assert_eq!(pace.note(at(11_500), 900), None);
+        // What came long ago does not count.
+        assert_eq!(pace.note(at(16_500), 400), Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn times_are_told_in_round_numbers() {
+        let told = |seconds| about(Duration::from_secs_f64(seconds));
+        assert_eq!([told(0.2), told(11.5), told(119.9)], ["; about 1 s", "; about 12 s", "; about 120 s"]);
+        assert_eq!(told(121.0), "; about 3 min");
+    }
 }

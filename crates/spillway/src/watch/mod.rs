@@ -8,7 +8,8 @@
 //! - [`teller`]: the thread that answers whoever asks, beside the supervisor or the donor's own;
 //! - [`writer`], [`metrics`], [`donor_metrics`]: the same numbers as OpenMetrics text;
 //! - [`http`]: how Prometheus asks for them, and a browser for the dashboard;
-//! - [`endpoint`]: where it asks.
+//! - [`endpoint`]: where it asks;
+//! - `snapshot_page`: the test that the pages name the keys that are told.
 //!
 //! Invariant: nobody who asks can hold up a run or a donor: their own loops have no part in this.
 
@@ -24,6 +25,8 @@ pub mod run_heat;
 mod run_sites;
 pub mod run_snapshot;
 mod sleepers;
+#[cfg(test)]
+mod snapshot_page;
 mod symbols;
 pub mod teller;
 pub mod tier_metrics;

@@ -184,9 +184,11 @@ impl Writer<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
     use std::path::Path;
+    use std::process::{Command, Stdio};
 
     use rustix::io::Errno;
     use spillway_tier::link::LinkStatus;
@@ -227,7 +229,8 @@ mod tests {
         }
     }
 
-    fn status() -> Status {
+    /// A daemon with one group.
+    pub(crate) fn status() -> Status {
         Status {
             pid: 4,
             uptime_s: 2.5,
@@ -299,5 +302,24 @@ mod tests {
         let told = text.lines().filter(|line| !line.starts_with('#'));
         let told: BTreeSet<&str> = told.filter_map(|line| line.split(['{', ' ']).next()).collect();
         assert_eq!(documented, told);
+    }
+
+    #[test]
+    fn prometheus_takes_what_a_daemon_tells() {
+        // `promtool check metrics` knows Prometheus's older text only, where counters lack the ending _total.
+        // What fills a database reads OpenMetrics, and each sample with a time.
+        let timed =
+            |line: &str| if line.starts_with('#') { line.to_owned() } else { format!("{line} 1700000000") };
+        let timed: Vec<String> = text(status()).lines().map(timed).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let [file, blocks] = ["metrics", "blocks"].map(|name| directory.path().join(name));
+        fs::write(&file, timed.join("\n") + "\n").unwrap();
+        let mut check = Command::new("promtool");
+        check.args(["tsdb", "create-blocks-from", "openmetrics"]).args([&file, &blocks]);
+        let output = check.stdin(Stdio::null()).output().unwrap_or_else(|error| {
+            panic!("'promtool' cannot be run ({error}); install it: apt-get install prometheus")
+        });
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{check:?}: {said:?}");
     }
 }
