@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use spillway_snapshot::reader::understood;
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
     #[test]
     fn garbage_never_panics(data in prop::collection::vec(any::<u8>(), 0..300)) {
         exercise::exercise(&data);

@@ -68,12 +68,15 @@ fn told(answer: &[u8]) {
 
 /// What those do with a run's counts who print them.
 fn counted(run: &Run) {
-    assert!(run.faults.all() >= run.faults.fetch);
-    assert_eq!(run.faults.since(&run.faults), Faults::default());
-    let new = run.fault_latency.since(&Latency::default());
-    let [middle, most] = [0.5, 0.99].map(|share| quantile_us(&new, share));
-    assert!(middle.is_none_or(|us| new.iter().any(|(bound_ns, _)| *bound_ns as f64 / 1e3 == us)));
-    assert_eq!(middle.is_some(), most.is_some());
+    let of_processes = run.processes.iter().map(|process| (&process.faults, &process.fault_latency));
+    for (faults, latency) in of_processes.chain([(&run.faults, &run.fault_latency)]) {
+        assert!(faults.all() >= faults.fetch);
+        assert_eq!(faults.since(faults), Faults::default());
+        let new = latency.since(&Latency::default());
+        let [middle, most] = [0.5, 0.99].map(|share| quantile_us(&new, share));
+        assert!(middle.is_none_or(|us| new.iter().any(|(bound_ns, _)| *bound_ns as f64 / 1e3 == us)));
+        assert_eq!(middle.is_some(), most.is_some());
+    }
     let _ = Past::of(run, 1.0);
     run.sites.iter().for_each(since);
     run.processes.iter().filter_map(|process| process.heat.as_ref()).for_each(rougher);
