@@ -4,8 +4,13 @@
 #[path = "exercise/etcd.rs"]
 mod exercise;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
+use spillway_etcd::gateway::{EtcdError, Gateway};
 use spillway_etcd::{answer, directory, run_registration};
+use spillway_store::StoreSpec;
+use spillway_store::spec::Members;
 
 proptest! {
     #[test]
@@ -48,4 +53,15 @@ fn numbers_at_their_ends_are_read() {
     let value = r#"{"host":"h","pid":4294967295,"version":"v","copies":1,"left_bytes":18446744073709551615}"#;
     let run = run_registration::run("/h:4294967295", value).unwrap();
     assert_eq!(run.left_bytes, u64::MAX);
+}
+
+#[test]
+fn a_watch_begins_after_the_last_revision_of_all() {
+    let (_, revision) = answer::found(r#"{"header":{"revision":"9223372036854775807"}}"#).unwrap();
+    // Nobody listens there.
+    let spec: StoreSpec = "pool:etcd://127.0.0.1:1/lab".parse().unwrap();
+    let StoreSpec::Pool(pool) = spec else { panic!("no pool") };
+    let Members::Etcd(pool) = pool.members else { panic!("no etcd") };
+    let watched = Gateway::new(&pool).unwrap().watch("/", revision, Duration::from_secs(5), |_| true);
+    assert!(matches!(watched, Err(EtcdError::Away(_))), "{watched:?}");
 }
