@@ -105,7 +105,8 @@ impl Directory for EtcdDirectory {
 }
 
 /// What a key and its value say; none where they are no donor's, for anybody can write there.
-fn member(key: &str, value: &str) -> Option<Member> {
+#[must_use]
+pub fn member(key: &str, value: &str) -> Option<Member> {
     let member: Member = serde_json::from_str::<Registration>(value).ok()?.into();
     let is_whole = key.ends_with(&format!("/{}", member.address))
         && member.address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.port() != 0)

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use spillway_store::spec::{EtcdPool, EtcdSpeech};
 use spillway_tls::{ClientSide, TlsError};
 use thiserror::Error;
 
+use crate::answer::{self, Pair, Told};
 use crate::{secure, speech};
 
 /// How long one server may take to answer.
@@ -64,106 +64,6 @@ pub struct Gateway {
     last: usize,
 }
 
-/// Numbers of 64 bits as etcd's gateway writes them; left out where they are 0.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct LeaseAnswer {
-    #[serde(rename = "ID")]
-    id: String,
-    #[serde(rename = "TTL")]
-    ttl_s: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct StreamAnswer {
-    result: LeaseAnswer,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RangeAnswer {
-    header: Header,
-    kvs: Vec<KeyValue>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Header {
-    revision: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct KeyValue {
-    key: String,
-    value: String,
-}
-
-/// A line of a watch.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WatchLine {
-    result: WatchResult,
-    error: Option<Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WatchResult {
-    created: bool,
-    canceled: bool,
-    events: Vec<WatchEvent>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WatchEvent {
-    /// Left out where a value was written.
-    r#type: String,
-    kv: KeyValue,
-}
-
-/// A key and its value.
-pub type Pair = (String, String);
-
-/// What a watch tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// From now on it tells of every change.
-    Begun,
-    /// A value was written.
-    Put(Pair),
-    /// A key is gone.
-    Deleted(String),
-}
-
-fn text_of(encoded: &str) -> Option<String> {
-    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
-}
-
-impl KeyValue {
-    /// `None` where it is no text.
-    fn pair(&self) -> Option<Pair> {
-        Some((text_of(&self.key)?, text_of(&self.value)?))
-    }
-}
-
-/// What a line of a watch tells; `None` where it is the last: etcd ends the watch, for the revisions that it
-/// begins with are compacted, say, or the line is none of a watch.
-fn told_by(line: &str) -> Option<Vec<Told>> {
-    let WatchLine { result, error } = serde_json::from_str(line).ok()?;
-    if error.is_some() || result.canceled {
-        return None;
-    }
-    let begun = result.created.then_some(Told::Begun);
-    let each = result.events.iter().filter_map(|event| match event.r#type.as_str() {
-        "DELETE" => Some(Told::Deleted(text_of(&event.kv.key)?)),
-        _ => Some(Told::Put(event.kv.pair()?)),
-    });
-    Some(begun.into_iter().chain(each).collect())
-}
-
 /// The first key that comes after all that begin so; a prefix ends in '/'.
 fn end_of(prefix: &str) -> String {
     let mut end = prefix.as_bytes().to_vec();
@@ -201,29 +101,28 @@ impl Gateway {
 
     /// Asks for a lease of so many seconds.
     pub fn grant(&mut self, seconds: u64) -> Result<Lease, EtcdError> {
-        let answer: LeaseAnswer = self.ask("lease/grant", &json!({ "TTL": seconds }))?;
-        match answer.id.parse() {
-            Ok(id) if id != 0 => Ok(Lease(id)),
-            _ => Err(self.odd("a lease without a number")),
-        }
+        let text = self.ask("lease/grant", &json!({ "TTL": seconds }))?;
+        answer::lease(&text).map(Lease).map_err(|reason| self.odd(reason))
     }
 
     /// Makes a lease last for its time again; false where there is no such lease any more.
     pub fn keep_alive(&mut self, lease: Lease) -> Result<bool, EtcdError> {
-        let answer: StreamAnswer = self.ask("lease/keepalive", &json!({ "ID": lease.0.to_string() }))?;
-        Ok(answer.result.ttl_s.parse::<i64>().is_ok_and(|ttl_s| ttl_s > 0))
+        let text = self.ask("lease/keepalive", &json!({ "ID": lease.0.to_string() }))?;
+        answer::lasts(&text).map_err(|reason| self.odd(reason))
     }
 
     /// Ends a lease, and what hangs on it is gone.
     pub fn revoke(&mut self, lease: Lease) -> Result<(), EtcdError> {
-        self.ask("lease/revoke", &json!({ "ID": lease.0.to_string() })).map(|_: Value| ())
+        let text = self.ask("lease/revoke", &json!({ "ID": lease.0.to_string() }))?;
+        answer::done(&text).map_err(|reason| self.odd(reason))
     }
 
     /// Writes a value, which lasts as long as the lease does.
     pub fn put(&mut self, key: &str, value: &str, lease: Lease) -> Result<(), EtcdError> {
         let (key, value) = (STANDARD.encode(key), STANDARD.encode(value));
         let asked = json!({ "key": key, "value": value, "lease": lease.0.to_string() });
-        self.ask("kv/put", &asked).map(|_: Value| ())
+        let text = self.ask("kv/put", &asked)?;
+        answer::done(&text).map_err(|reason| self.odd(reason))
     }
 
     /// All keys that begin with this, and their values. What is no text is left out.
@@ -234,10 +133,8 @@ impl Gateway {
     /// The same, and the revision of etcd's data that has them so.
     pub fn under_at(&mut self, prefix: &str) -> Result<(Vec<Pair>, i64), EtcdError> {
         let asked = json!({ "key": STANDARD.encode(prefix), "range_end": end_of(prefix) });
-        let answer: RangeAnswer = self.ask("kv/range", &asked)?;
-        let revision =
-            answer.header.revision.parse().map_err(|_| self.odd("an answer without a revision"))?;
-        Ok((answer.kvs.iter().filter_map(KeyValue::pair).collect(), revision))
+        let text = self.ask("kv/range", &asked)?;
+        answer::found(&text).map_err(|reason| self.odd(reason))
     }
 
     /// Has the server that answered last tell of every change under a prefix that came after a revision,
@@ -255,7 +152,7 @@ impl Gateway {
         let wish = json!({ "create_request": {
             "key": STANDARD.encode(prefix),
             "range_end": end_of(prefix),
-            "start_revision": (after_revision + 1).to_string(),
+            "start_revision": after_revision.saturating_add(1).to_string(),
         }});
         let url = format!("{}://{}/v3/watch", self.scheme, self.servers[self.last]);
         let request = self.agent.post(url).content_type("application/json");
@@ -273,7 +170,7 @@ impl Gateway {
                 Ok(_) => {}
                 Err(error) => return Err(away(&error)),
             }
-            let Some(told) = told_by(&line) else { return Ok(()) };
+            let Some(told) = answer::told_by(&line) else { return Ok(()) };
             if !told.into_iter().all(&mut hear) {
                 return Ok(());
             }
@@ -285,11 +182,11 @@ impl Gateway {
     }
 
     /// Asks the server that answered last, then the others.
-    fn ask<T: serde::de::DeserializeOwned>(&mut self, what: &str, body: &Value) -> Result<T, EtcdError> {
+    fn ask(&mut self, what: &str, body: &Value) -> Result<String, EtcdError> {
         let mut failures = Vec::new();
         for _ in 0..self.servers.len() {
             match self.ask_one(what, body) {
-                Ok((200, text)) => return serde_json::from_str(&text).map_err(|error| self.odd(error)),
+                Ok((200, text)) => return Ok(text),
                 Ok((status, text)) => return Err(self.refusal(status, &text)),
                 Err(error) => {
                     let server = &self.servers[self.last];
@@ -316,44 +213,12 @@ impl Gateway {
     }
 
     fn refusal(&self, status: u16, text: &str) -> EtcdError {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Said {
-            error: String,
-        }
         if let Some(reason) = speech::in_answer(text) {
             return EtcdError::Away(format!("{}: {reason}", self.servers[self.last]));
         }
-        match serde_json::from_str::<Said>(text) {
-            Ok(Said { error }) if !error.is_empty() => {
-                let reason = error.chars().filter(|letter| !letter.is_control()).take(200).collect();
-                EtcdError::Refused { server: self.servers[self.last].clone(), reason }
-            }
-            _ => self.odd(format!("HTTP status {status}")),
+        match answer::refusal(text) {
+            Some(reason) => EtcdError::Refused { server: self.servers[self.last].clone(), reason },
+            None => self.odd(format!("HTTP status {status}")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_a_watch_tell_what_has_changed() {
-        let key = STANDARD.encode("/a/b");
-        let value = STANDARD.encode("{}");
-        let line = |result: &str| format!(r#"{{"result":{{"header":{{"revision":"7"}},{result}}}}}"#);
-        let put = Told::Put(("/a/b".into(), "{}".into()));
-        let deleted = Told::Deleted("/a/b".into());
-        assert_eq!(told_by(&line(r#""created":true"#)), Some(vec![Told::Begun]));
-        let written = format!(r#"{{"kv":{{"key":"{key}","value":"{value}"}}}}"#);
-        let gone = format!(r#"{{"type":"DELETE","kv":{{"key":"{key}"}}}}"#);
-        let both = format!(r#""events":[{written},{gone}]"#);
-        assert_eq!(told_by(&line(&both)), Some(vec![put, deleted]));
-        // What is no text is left out, as in answers to other questions.
-        assert_eq!(told_by(&line(r#""events":[{"kv":{"key":"/","value":"x"}}]"#)), Some(vec![]));
-        assert_eq!(told_by(&line(r#""canceled":true,"compact_revision":"9""#)), None);
-        assert_eq!(told_by(r#"{"error":{"message":"x"}}"#), None);
-        assert_eq!(told_by("<html>"), None);
     }
 }

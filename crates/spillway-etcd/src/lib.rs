@@ -12,6 +12,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`gateway`] | requests to etcd, as far as they are needed |
+//! | [`answer`] | what etcd answers |
 //! | `watch` | a thread that has etcd tell it of changes |
 //! | [`directory`] | the donors of a pool, for runs; and runs, for who looks after the pool |
 //! | [`run_registration`] | what a run registers |
@@ -20,6 +21,7 @@
 //! | `speech` | whether an etcd that is asked without TLS speaks it |
 //! | `plain_name` | names that may be printed |
 
+pub mod answer;
 pub mod directory;
 pub mod gateway;
 mod plain_name;

@@ -16,7 +16,8 @@ pub(crate) fn key(pool: &EtcdPool, run: &RunState) -> String {
 }
 
 /// What a key and its value say; none where they are no run's, for anybody can write there.
-pub(crate) fn run(key: &str, value: &str) -> Option<RunState> {
+#[must_use]
+pub fn run(key: &str, value: &str) -> Option<RunState> {
     let run: RunState = serde_json::from_str(value).ok()?;
     let is_whole = key.ends_with(&format!("/{}:{}", run.host, run.pid)) && run.pid != 0 && run.copies > 0;
     (is_whole && [&run.host, &run.version].into_iter().all(|text| is_plain_name(text))).then_some(run)

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use spillway_store::spec::EtcdPool;
 
-use crate::gateway::{Gateway, Pair, Told};
+use crate::answer::{Pair, Told};
+use crate::gateway::Gateway;
 
 /// A watch is begun anew after so long.
 const LASTS: Duration = Duration::from_secs(10);

@@ -46,17 +46,26 @@ pub enum ReadError {
     #[error("it is not its user's; remove it")]
     Foreign,
     /// What it says makes no sense.
-    #[error("its answer was not understood: {0}")]
+    #[error("its answer was not understood: {}", plain(.0))]
     Nonsense(String),
     /// It says that it cannot answer.
-    #[error("it is of another version: {0}")]
+    #[error("it is of another version: {}", plain(.0))]
     Refused(String),
     /// It has understood, and has nothing to tell.
-    #[error("{0}")]
+    #[error("{}", plain(.0))]
     Said(String),
     /// The kernel does not let us ask.
     #[error("it cannot be asked: {0}")]
     Kernel(#[from] Errno),
+}
+
+/// Letters of what somebody says that are told on.
+const MOST_SAID: usize = 1000;
+
+/// What somebody else says, who may be another user: no terminal takes any of it for a command.
+fn plain(said: &str) -> String {
+    let letters = said.chars().filter(|letter| *letter == '\n' || !letter.is_control());
+    letters.take(MOST_SAID).collect()
 }
 
 /// One that is alive, or seems so.
@@ -118,7 +127,7 @@ pub fn ask_further(seen: &Seen, request: &Request) -> Result<Value, ReadError> {
     let (directory, name) = seen.socket.rsplit_once('/').ok_or(ReadError::Foreign)?;
     let directory = Directory::open(Path::new(directory), seen.uid).map_err(|_| ReadError::Foreign)?;
     let request = serde_json::to_string(request).map_err(|error| ReadError::Nonsense(error.to_string()))?;
-    match request_of(&directory, name, &format!("{request}\n"))? {
+    match read(&request_of(&directory, name, &format!("{request}\n"))?)? {
         Answer::Ok(answer) => Ok(answer),
         Answer::Error(reason) => Err(ReadError::Said(reason)),
     }
@@ -146,10 +155,16 @@ pub fn past(seen: &Seen, ago_s: u32) -> Option<Past> {
 }
 
 fn ask(directory: &Directory, name: &str) -> Result<Snapshot, ReadError> {
-    match request_of::<Snapshot>(directory, name, SNAPSHOT)? {
-        Answer::Ok(snapshot) if snapshot.version == VERSION => {
-            Ok(Snapshot { uid: directory.uid(), ..snapshot })
-        }
+    understood(&request_of(directory, name, SNAPSHOT)?, directory.uid())
+}
+
+/// What the answer of one whose directory is this user's says of itself.
+///
+/// # Errors
+/// It makes no sense, is another version's, or says that there is none.
+pub fn understood(answer: &[u8], uid: u32) -> Result<Snapshot, ReadError> {
+    match read::<Snapshot>(answer)? {
+        Answer::Ok(snapshot) if snapshot.version == VERSION => Ok(Snapshot { uid, ..snapshot }),
         Answer::Ok(snapshot) => {
             Err(ReadError::Refused(format!("it tells of itself in version {}", snapshot.version)))
         }
@@ -157,11 +172,11 @@ fn ask(directory: &Directory, name: &str) -> Result<Snapshot, ReadError> {
     }
 }
 
-fn request_of<T: DeserializeOwned>(
-    directory: &Directory,
-    name: &str,
-    request: &str,
-) -> Result<Answer<T>, ReadError> {
+fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<Answer<T>, ReadError> {
+    serde_json::from_slice(answer).map_err(|error| ReadError::Nonsense(error.to_string()))
+}
+
+fn request_of(directory: &Directory, name: &str, request: &str) -> Result<Vec<u8>, ReadError> {
     let end = Instant::now() + PATIENCE;
     if !is_socket_of(directory, name, directory.uid()).unwrap_or(false) {
         return Err(ReadError::Foreign);
@@ -172,8 +187,7 @@ fn request_of<T: DeserializeOwned>(
     }
     // A request fits into any socket's buffer.
     send(&socket, request.as_bytes(), SendFlags::NOSIGNAL).map_err(ended)?;
-    let answer = receive(&socket, end)?;
-    serde_json::from_slice(&answer).map_err(|error| ReadError::Nonsense(error.to_string()))
+    receive(&socket, end)
 }
 
 fn ended(error: Errno) -> ReadError {

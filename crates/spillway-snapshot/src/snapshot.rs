@@ -88,7 +88,9 @@ impl Faults {
     /// Faults of every kind.
     #[must_use]
     pub fn all(&self) -> u64 {
-        self.first_touch + self.fetch + self.inactive + self.writeback + self.other + self.refused
+        let Self { first_touch, fetch, inactive, writeback, other, refused } = *self;
+        // Who tells of itself may tell anything.
+        [first_touch, fetch, inactive, writeback, other, refused].into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -267,4 +269,16 @@ pub struct Process {
     /// Where its memory is and how much it is used: in histories alone, and not of each process there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heat: Option<HeatMap>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_summed_whatever_is_told() {
+        let faults = Faults { first_touch: 1, refused: 2, ..Faults::default() };
+        assert_eq!(faults.all(), 3);
+        assert_eq!(Faults { fetch: u64::MAX, ..faults }.all(), u64::MAX);
+    }
 }

@@ -15,6 +15,8 @@ use crate::spec::Claim;
 use crate::{Lane, ReadRequest, StoreError, WriteRequest};
 
 const TITLE: &str = "SPILLWAY CLAIM 1";
+/// Letters of a machine's name that are told on: Linux lets it have 64.
+const MOST_HOST: usize = 64;
 /// From a look to the end of the write it may take half of this, or the look is out of date.
 const SETTLED: Duration = Duration::from_millis(200);
 /// Who has a claim looks at it each second, and writes it again where it is gone.
@@ -53,7 +55,9 @@ impl Claimant {
         }
     }
 
-    fn to_page(&self) -> Page {
+    /// The page that says it.
+    #[must_use]
+    pub fn to_page(&self) -> Page {
         let Self { run, host, machine, pid, began } = self;
         let mut text = String::new();
         let _ =
@@ -64,15 +68,17 @@ impl Claimant {
         page
     }
 
-    /// Whose claim a page is; `None` where it is none.
-    fn of_page(page: &Page) -> Option<Self> {
+    /// Whose claim a page is; `None` where it is none. Anybody who may open the export can write there: the
+    /// name of the machine, which is printed, is left without what a terminal takes for a command.
+    #[must_use]
+    pub fn of_page(page: &Page) -> Option<Self> {
         let end = page.iter().position(|byte| *byte == 0)?;
-        let mut lines = std::str::from_utf8(&page[..end]).ok()?.lines();
+        let mut lines = std::str::from_utf8(&page[..end]).ok()?.split('\n');
         lines.next().filter(|title| *title == TITLE)?;
         let mut value = |name: &str| Some(lines.next()?.strip_prefix(name)?.strip_prefix('=')?.to_owned());
         Some(Self {
             run: value("run")?,
-            host: value("host")?,
+            host: value("host")?.chars().filter(|letter| !letter.is_control()).take(MOST_HOST).collect(),
             machine: value("machine")?,
             pid: value("pid")?.parse().ok()?,
             began: value("began")?.parse().ok()?,
@@ -249,6 +255,13 @@ mod tests {
         for page in [[0; PAGE_SIZE], [b'x'; PAGE_SIZE], title_only] {
             assert_eq!(Claimant::of_page(&page), None);
         }
+    }
+
+    #[test]
+    fn a_claim_of_somebody_else_says_nothing_to_a_terminal() {
+        let odd = Claimant { host: format!("\u{1b}[2J\r{}", "n".repeat(100)), ..another("odd") };
+        let read = Claimant::of_page(&odd.to_page());
+        assert_eq!(read, Some(Claimant { host: format!("[2J{}", "n".repeat(61)), ..odd }));
     }
 
     #[test]

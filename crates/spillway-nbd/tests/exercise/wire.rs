@@ -4,6 +4,7 @@
 use spillway_nbd::handshake as hs;
 use spillway_nbd::private::{PrivateQuery, challenge_text, parse_challenge};
 use spillway_nbd::proof::Nonce;
+use spillway_nbd::run_standing::{parse_runs, runs_text};
 use spillway_nbd::standing::Standing;
 use spillway_nbd::transmission as tx;
 
@@ -74,8 +75,16 @@ fn option_reply(header: hs::ReplyHeader, data: &[u8]) {
 fn private(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let prefixes = ["", "spillway:", "spillway:run=", "spillway:lane=", "spillway:challenge="];
-    for prefix in prefixes.into_iter().chain(["spillway:standing=", "spillway:standing=1,2,3,4,5,6,0,"]) {
+    let answers =
+        ["spillway:standing=", "spillway:standing=1,2,3,4,5,6,0,", "spillway:runs=", "spillway:runs=1,2,3,"];
+    for prefix in prefixes.into_iter().chain(answers) {
         let query = format!("{prefix}{text}");
+        if let Some(mut runs) = parse_runs(&query) {
+            let said = runs_text(runs.clone());
+            assert!(said.len() <= spillway_nbd::MAX_NAME_BYTES, "{said}");
+            runs.sort_by_key(|run| (std::cmp::Reverse(run.held_bytes), run.number));
+            assert_eq!(parse_runs(&said), Some(runs));
+        }
         if let Some(standing) = Standing::parse(&query) {
             assert_eq!(Standing::parse(&standing.to_string()), Some(standing));
         }

@@ -10,7 +10,7 @@ use rustix::fs::Timespec;
 use rustix::io::Result;
 use rustix::process::getpid;
 use rustix::thread::{futex, nanosleep, sched_yield};
-use spillway_core::page::Page;
+use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_sys::accesses::{self, OwnAccesses};
 use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
 use spillway_sys::page_pipe::{self, FrameChanges, PagePipe};
@@ -345,7 +345,10 @@ impl Kernel for LiveKernel {
                 own.walk(range, visit);
                 Look::Told
             }
-            AccessSource::Supervisor(asker) => asker.ask(self.control.as_fd(), range, visit),
+            AccessSource::Supervisor(asker) => {
+                let (first_page, pages) = ((range.start() / PAGE_SIZE) as u64, range.bytes() / PAGE_SIZE);
+                asker.ask(self.control.as_fd(), first_page, pages, visit)
+            }
             AccessSource::Untried | AccessSource::Unavailable => Look::Never,
         }
     }

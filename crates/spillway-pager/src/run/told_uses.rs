@@ -10,10 +10,8 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
-use spillway_core::page::PAGE_SIZE;
 use spillway_sys::accesses::AccessesOfOthers;
 use spillway_sys::page_tables::PageTablesError;
-use spillway_sys::ranges::TargetRange;
 
 use crate::kernel::Look;
 use crate::run::rendezvous::{self, FromProcess, Question};
@@ -117,14 +115,15 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Tells `visit` of the pages of a range that are mapped, by number, and whether each was accessed.
+    /// Tells `visit` of those of `pages` pages from `first_page` on that are mapped, by number, and whether
+    /// each was accessed.
     pub fn ask(
         &mut self,
         supervisor: BorrowedFd<'_>,
-        range: TargetRange,
+        first_page: u64,
+        pages: usize,
         visit: &mut dyn FnMut(u64, bool),
     ) -> Look {
-        let (first_page, pages) = ((range.start() / PAGE_SIZE) as u64, range.bytes() / PAGE_SIZE);
         self.asked += 1;
         let question = Question { number: self.asked, first_page, pages };
         if rendezvous::send_now(supervisor, &FromProcess::WhichUsed(question)).is_err() {
@@ -155,10 +154,11 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use spillway_core::page::PAGE_SIZE;
     use spillway_sys::memory::Area;
 
     use super::*;
-    use crate::pages::address::{page_number_of, target};
+    use crate::pages::address::page_number_of;
 
     fn connection() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
@@ -166,11 +166,10 @@ mod tests {
 
     fn ask(supervisor: &OwnedFd, first_page: u64, pages: usize) -> (Look, Vec<u64>) {
         let mut told = Vec::new();
-        let look =
-            Asker::default().ask(supervisor.as_fd(), target(first_page, pages), &mut |page, accessed| {
-                assert!(accessed, "a page that was just written");
-                told.push(page - first_page);
-            });
+        let look = Asker::default().ask(supervisor.as_fd(), first_page, pages, &mut |page, accessed| {
+            assert!(accessed, "a page that was just written");
+            told.push(page - first_page);
+        });
         (look, told)
     }
 

@@ -183,6 +183,11 @@ pub(super) struct Greeter {
     takes_over: bool,
 }
 
+/// What a server says for people: no terminal takes any of it for a command.
+fn plain(message: &str) -> String {
+    message.chars().filter(|letter| !letter.is_control()).collect()
+}
+
 impl Greeter {
     pub(super) fn connect(address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
         Self::connect_for(Wish::PassOn, address, attempt)
@@ -227,7 +232,7 @@ impl Greeter {
                     return Err(ConnectError::Refused(TLS_ONLY.to_owned()));
                 }
                 OptionReply::Error { kind, message } => {
-                    let name = reply::name(kind);
+                    let (name, message) = (reply::name(kind), plain(message));
                     let text =
                         if message.is_empty() { name.to_owned() } else { format!("{name}: {message}") };
                     return Ok(Err(Refusal { kind, text }));
@@ -402,5 +407,15 @@ pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result
         Err(ConnectError::Refused(
             "the server is no Spillway donor, and cannot be told to drop an export".to_owned(),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_no_command_to_a_terminal() {
+        assert_eq!(plain("no \u{1b}[2Jroom\r\n\u{9b}1m"), "no [2Jroom1m");
     }
 }
