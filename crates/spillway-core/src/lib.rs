@@ -23,6 +23,7 @@ pub mod frame_pool;
 pub mod latency;
 pub mod page;
 pub mod page_word;
+pub mod plain_text;
 pub mod seals;
 pub mod size;
 pub mod slots;

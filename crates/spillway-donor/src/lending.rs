@@ -69,12 +69,6 @@ impl Lending {
         Self { keep_free_bytes, seen: None, is_stalled: false, short }
     }
 
-    /// What is kept free, in bytes.
-    #[must_use]
-    pub fn keep_free_bytes(&self) -> u64 {
-        self.keep_free_bytes
-    }
-
     /// Takes note of what there is. Whether it is short is told if that is new.
     pub fn note(&mut self, sample: Sample) -> Option<bool> {
         let smoothed = self.see(sample.now_ms, sample.available_bytes as f64);

@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use spillway_core::plain_text::plain_lines;
 use thiserror::Error;
 
 use crate::directory::{Directory, is_socket_of};
@@ -62,10 +63,9 @@ pub enum ReadError {
 /// Letters of what somebody says that are told on.
 const MOST_SAID: usize = 1000;
 
-/// What somebody else says, who may be another user: no terminal takes any of it for a command.
+/// What somebody else says, who may be another user.
 fn plain(said: &str) -> String {
-    let letters = said.chars().filter(|letter| *letter == '\n' || !letter.is_control());
-    letters.take(MOST_SAID).collect()
+    plain_lines(said).take(MOST_SAID).collect()
 }
 
 /// One that is alive, or seems so.

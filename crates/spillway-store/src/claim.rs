@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::plain_text::plain;
 
 use crate::spec::Claim;
 use crate::{Lane, ReadRequest, StoreError, WriteRequest};
@@ -78,7 +79,7 @@ impl Claimant {
         let mut value = |name: &str| Some(lines.next()?.strip_prefix(name)?.strip_prefix('=')?.to_owned());
         Some(Self {
             run: value("run")?,
-            host: value("host")?.chars().filter(|letter| !letter.is_control()).take(MOST_HOST).collect(),
+            host: plain(&value("host")?).take(MOST_HOST).collect(),
             machine: value("machine")?,
             pid: value("pid")?.parse().ok()?,
             began: value("began")?.parse().ok()?,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use spillway_core::plain_text::plain_lines;
 use spillway_core::size::Size;
 use spillway_donor::limits::Limits;
 use spillway_donor::{Config, Donor, DonorError, Summary};
@@ -394,8 +395,7 @@ fn status(json: bool) -> Result<(), String> {
     } else {
         let text: Vec<String> = statuses.iter().map(ToString::to_string).collect();
         // Another user's donor says what it likes, and a terminal obeys some of it.
-        let text: String =
-            text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect();
+        let text: String = plain_lines(&text.join("\n")).collect();
         for_terminal(&text)
     };
     report(&text).map_err(|reason| format!("donor status: {reason}"))

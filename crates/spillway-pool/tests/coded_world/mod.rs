@@ -1,7 +1,8 @@
 //! One world of coded pages: its machines, its run, what happens to them, and what must hold.
 
 mod actors;
-mod cuts;
+#[path = "../network/cut.rs"]
+mod cut;
 mod discards;
 mod keeper;
 mod mover;
@@ -25,7 +26,7 @@ use spillway_pool::slabs::words::{Seat, SlabPhase};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
-use cuts::{Cut, Reach, Who};
+use cut::{Cut, Reach, Who};
 use keeper::Keeper;
 use reading::{Answer, Connections, Reader};
 use waiting::Hopes;
@@ -297,6 +298,11 @@ impl World {
         }
     }
 
+    /// How who acts now reaches a donor.
+    fn reach(&self, donor: usize) -> Reach {
+        self.cuts[donor].map_or(Reach::Both, |cut| cut.reach(self.acting))
+    }
+
     fn chance(&mut self, one_in: usize) -> bool {
         self.dice.below(one_in) == 0
     }
@@ -410,7 +416,7 @@ impl World {
             0 | 1 => self.machines[donor] = Machine::Frozen,
             2 => self.machines[donor] = Machine::Dead,
             3 => self.lies[donor] = true,
-            4 => self.cuts[donor] = Some(self.draw_cut()),
+            4 => self.cuts[donor] = Some(Cut::draw(self.dice.below(ACTORS), &mut self.dice)),
             // Away and back again, empty, before anybody looks.
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! One world: its machines, its runs, what happens to them, and what must hold.
 
 mod actors;
-mod cuts;
+#[path = "../network/cut.rs"]
+mod cut;
 mod donors;
 mod supervisor;
 mod trouble;
@@ -22,7 +23,7 @@ use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::{Condition, DonorWord, Phase, Place};
 use spillway_pool::write::Write;
 
-use cuts::{Cut, Reach, Who};
+use cut::{Cut, Reach, Who};
 
 /// Donors that a world begins with, and with those that may join. In some worlds a last resort stands between
 /// the two.
@@ -172,7 +173,7 @@ pub struct World {
     /// Donors that give wrong pages at times.
     lies: Vec<bool>,
     /// Who does not reach which donor.
-    cuts: Vec<Option<Cut>>,
+    cuts: Vec<Option<(usize, Cut)>>,
     /// Who of a run does something now.
     acting: Who,
     /// Donors that are told to leave, by their machines.
@@ -292,6 +293,12 @@ impl World {
             Some(chooser) if chooser.donors() == table.donors() => Rc::clone(chooser),
             _ => Rc::clone(known.insert(Rc::new(table.chooser()))),
         }
+    }
+
+    /// How who acts now in a run reaches a donor.
+    fn reach(&self, run: usize, donor: usize) -> Reach {
+        let cut = self.cuts[donor].filter(|(of, _)| *of == run);
+        cut.map_or(Reach::Both, |(_, cut)| cut.reach(self.acting))
     }
 
     fn chance(&mut self, one_in: usize) -> bool {

@@ -88,7 +88,10 @@ impl World {
             0 | 1 => self.machines[donor] = Machine::Frozen,
             2 => self.machines[donor] = Machine::Dead,
             3 => self.lies[donor] = true,
-            4 => self.cuts[donor] = Some(self.draw_cut()),
+            4 => {
+                let (writer, run) = (self.dice.below(WRITERS), self.dice.below(RUNS));
+                self.cuts[donor] = Some((run, Cut::draw(writer, &mut self.dice)));
+            }
             // Away and back again, empty, before anybody looks.
             _ => {}
         }

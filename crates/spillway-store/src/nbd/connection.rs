@@ -11,6 +11,7 @@ use rustix::event::PollFlags;
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SendFlags, SocketAddrUnix, send};
+use spillway_core::plain_text::plain;
 use spillway_nbd::MAX_REQUEST_BYTES;
 use spillway_nbd::handshake::{
     BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
@@ -183,11 +184,6 @@ pub(super) struct Greeter {
     takes_over: bool,
 }
 
-/// What a server says for people: no terminal takes any of it for a command.
-fn plain(message: &str) -> String {
-    message.chars().filter(|letter| !letter.is_control()).collect()
-}
-
 impl Greeter {
     pub(super) fn connect(address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
         Self::connect_for(Wish::PassOn, address, attempt)
@@ -232,7 +228,7 @@ impl Greeter {
                     return Err(ConnectError::Refused(TLS_ONLY.to_owned()));
                 }
                 OptionReply::Error { kind, message } => {
-                    let (name, message) = (reply::name(kind), plain(message));
+                    let (name, message) = (reply::name(kind), plain(message).collect::<String>());
                     let text =
                         if message.is_empty() { name.to_owned() } else { format!("{name}: {message}") };
                     return Ok(Err(Refusal { kind, text }));
@@ -407,15 +403,5 @@ pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result
         Err(ConnectError::Refused(
             "the server is no Spillway donor, and cannot be told to drop an export".to_owned(),
         ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_server_says_is_no_command_to_a_terminal() {
-        assert_eq!(plain("no \u{1b}[2Jroom\r\n\u{9b}1m"), "no [2Jroom1m");
     }
 }
