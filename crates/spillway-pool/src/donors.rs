@@ -33,6 +33,7 @@ const HIGH_LATENCY_AT: usize = 11;
 const USUAL_LATENCY_AT: usize = 12;
 const LATE_AT: usize = 13;
 const HEDGED_AT: usize = 14;
+const CLAIMED_AT: usize = 15;
 const TEXT_AT: usize = 16;
 
 const _: () = assert!(TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
@@ -112,6 +113,17 @@ impl<'a> Table<'a> {
         if was_leaving && !is_leaving && !self.planted("stayed-room-not-noted") {
             self.note_room_of(donor);
         }
+    }
+
+    /// Whether a donor is a server of another kind, whose export the run has claimed.
+    #[must_use]
+    pub fn is_claimed(&self, donor: usize) -> bool {
+        self.donor_load(donor, CLAIMED_AT) != 0
+    }
+
+    /// Says whether it is. For the supervisor alone.
+    pub fn set_claimed(&self, donor: usize, is_claimed: bool) {
+        self.donor_at(donor, CLAIMED_AT).store(is_claimed.into(), SeqCst);
     }
 
     /// Ends a donor's part in the run once nothing is left on it ([`crate::survey::left_on`]): what it had is

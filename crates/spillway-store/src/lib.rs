@@ -202,13 +202,17 @@ pub trait Store: Send + Sync {
         Vec::new()
     }
 
+    /// In the run's supervisor, at the end of the run and after [`Self::pause`]: gives back what the store
+    /// has claimed of servers that others may use too.
+    fn leave(&self) {}
+
     /// The servers that a store is made of, where it is of several.
     fn parts(&self) -> Vec<Part> {
         Vec::new()
     }
 
-    /// A slot beyond the last, for the claim of a run on a store that others may use too, where one is
-    /// needed.
+    /// A slot beyond all that are for pages, for the claim of a run on a store that others may use too, where
+    /// one is needed. Known once a lane has been opened.
     fn claim_slot(&self) -> Option<u32> {
         None
     }

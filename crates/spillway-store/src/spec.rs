@@ -198,10 +198,9 @@ impl StoreSpec {
     /// The same store, for what is done at the end and must not take long.
     #[must_use]
     pub fn in_a_hurry(&self) -> Self {
-        let hurry = Patience { timeout: Duration::from_secs(1), reconnect: Duration::ZERO };
         let mut spec = self.clone();
         if let Self::Nbd { patience, .. } | Self::NbdUnix { patience, .. } = &mut spec {
-            *patience = hurry;
+            *patience = Patience::HURRY;
         }
         spec
     }

@@ -87,10 +87,10 @@ nbd:, nbd+unix: and shm: take, as ?NAME=VALUE&NAME=VALUE at the end:
 nbd: and nbd+unix: also, where the server is no donor of Spillway's:
   claim=free|take|none               refuse an export that another run uses
                                      (free), take it, or do not look
-pool: takes copies=, least=, data=, parity=, size=, timeout= (2), reconnect=, domain=,
-rebuild=, tls-certificates= and plain: see docs/operate/pool.md. With
-spill=file:PATH (and spill-size=) pages for which donors have no room go to a
-file of this machine.
+pool: takes copies=, least=, data=, parity=, size=, timeout= (2), reconnect=,
+domain=, claim=, rebuild=, tls-certificates= and plain: see
+docs/operate/pool.md. With spill=file:PATH (and spill-size=) pages for which
+donors have no room go to a file of this machine.
 
 Configuration file, with what is so without it ('bench physical --pool' makes
 one of what it measures):

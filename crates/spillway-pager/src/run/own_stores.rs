@@ -202,7 +202,9 @@ impl Drop for OwnStores {
         self.watch = StoreWatch::default();
         for opened in &mut self.stores {
             opened.pause();
-            opened.store = None;
+            if let Some(store) = opened.store.take() {
+                store.leave();
+            }
             if let (Some((slot, own)), Some(parts)) = (&opened.claim, opened.parts()) {
                 let opened_anew = opened.spec.in_a_hurry().open(parts, &self.token);
                 if let Ok(store) = opened_anew

@@ -21,6 +21,7 @@ use spillway_tls::{ClientSide, TlsError};
 use super::connection::{Address, Attempt, ConnectError, Connection};
 use super::effort::Effort;
 use super::lane::NbdLane;
+use super::mark;
 use super::meeting::Meeting;
 use super::pool::Pool;
 use super::relay::{self, Target};
@@ -162,6 +163,12 @@ fn open_by(
     let (uri, export) = (spec.to_string(), export.to_owned());
     let pool = Pool::new(uri, parts.capacity_slots, address, export, key, patience);
     Ok(Arc::new(NbdStore { pool: Arc::new(with(pool)) }))
+}
+
+/// The name by which a run claims the export of a pool's donor, where that is a server of another kind, in
+/// the life of the donor to which the token belongs.
+pub(crate) fn mark_of(spec: &StoreSpec, token: &str) -> String {
+    mark::mark_of(&RunKey::derive(token, &spec.to_string()))
 }
 
 /// Tells the donor that `spec` names to drop the export that `spec` names, with all it holds.
@@ -383,7 +390,6 @@ impl Store for NbdStore {
     }
 
     fn claim_slot(&self) -> Option<u32> {
-        let is_foreign = self.pool.features().is_some_and(|features| !features.is_private);
-        is_foreign.then(|| self.pool.open_claim_slot())
+        self.pool.open_claim_slot()
     }
 }

@@ -13,6 +13,7 @@
 //! | [`holdings`] | which there are, and what a refusal of a further one means |
 //! | [`effort`] | how long one is tried for |
 //! | [`lane`] | batches, what is posted, reconnecting, outcomes |
+//! | [`mark`] | what a server that is none of ours shows of a pool's run |
 //! | [`standing`] | how a donor stands, and whether it is drained |
 //! | [`client`] | the store: what a run's start checks, and what its processes open |
 
@@ -22,6 +23,7 @@ mod effort;
 pub mod exchange;
 mod holdings;
 mod lane;
+pub mod mark;
 pub mod meeting;
 mod pool;
 mod progress;
@@ -32,7 +34,9 @@ mod standing;
 mod tls_socket;
 
 pub use client::{drop_export, end, open, prepare};
-pub(crate) use client::{known_address, let_relays_start, need_relay, open_one_of_several, prepare_sized};
+pub(crate) use client::{
+    known_address, let_relays_start, mark_of, need_relay, open_one_of_several, prepare_sized,
+};
 pub(crate) use pool::sleep;
 pub use spillway_nbd::run_standing::RunStanding;
 pub use standing::{Door, drain, runs, standing};

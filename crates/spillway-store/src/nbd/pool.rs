@@ -23,6 +23,7 @@ use spillway_nbd::proof::{Purpose, RunKey};
 use super::connection::{Address, Attempt, ConnectError, Connection};
 use super::effort::Effort;
 use super::holdings::{Holdings, Refusal};
+use super::mark;
 use crate::{Event, Listener, Patience, StoreError};
 
 /// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
@@ -78,6 +79,8 @@ pub(super) struct Features {
     pub max_run_pages: usize,
     /// The export is the run's own, and must be found so again.
     pub is_private: bool,
+    /// Where the claim on an export is that others may open too.
+    pub claim_slot: u32,
 }
 
 enum Place {
@@ -157,15 +160,19 @@ impl Pool {
         self.given_up.get()
     }
 
-    /// Slots that requests may name: one more for who claims the export, which no pager may touch.
+    /// Slots that requests may name: up to that of the claim for who claims the export. No pager may touch
+    /// that.
     pub fn limit_slots(&self) -> u32 {
-        self.capacity_slots.saturating_add(self.is_claimant.load(Ordering::Relaxed).into())
+        let claim_slot = self.features().filter(|_| self.is_claimant.load(Ordering::Relaxed));
+        claim_slot.map_or(self.capacity_slots, |features| features.claim_slot + 1)
     }
 
-    /// Lets requests name the slot of the claim, and returns it.
-    pub fn open_claim_slot(&self) -> u32 {
+    /// Lets requests name the slot of the claim on an export that others may open too, and returns it; `None`
+    /// where the export is the run's own.
+    pub fn open_claim_slot(&self) -> Option<u32> {
+        let claim_slot = self.features().filter(|features| !features.is_private)?.claim_slot;
         self.is_claimant.store(true, Ordering::Relaxed);
-        self.capacity_slots
+        Some(claim_slot)
     }
 
     /// Nobody has a connection of this process.
@@ -276,9 +283,17 @@ impl Pool {
             flags: connection.flags,
             max_run_pages: (connection.blocks.maximum_bytes as usize / PAGE_SIZE).clamp(1, MAX_RUN_PAGES),
             is_private: connection.is_private,
+            claim_slot: mark::claim_slot(connection.size_bytes),
         });
         if features.is_private && !connection.is_private {
             return Err(ConnectError::AnotherServer);
+        }
+        // A pool must know of a donor that has lost what it held.
+        if self.is_one_of_several && !connection.is_private {
+            let patience = attempt.until.saturating_duration_since(Instant::now());
+            if !mark::is_marked(&mut connection, &self.key, self.next_epoch(), patience)? {
+                return Err(ConnectError::Lost);
+            }
         }
         if let Some(listener) = self.listener.get() {
             connection.be_kept_by(listener)?;

@@ -14,6 +14,8 @@ use spillway_pool::survey::EXTENT_BYTES;
 use twox_hash::XxHash3_64;
 
 use super::attempt::{Attempt, Failure};
+use super::claimed::ServerClaim;
+use super::donor_store::donor_spec;
 use crate::membership::{self, Member};
 use crate::spec::{EtcdPool, PoolDonor, PoolSpec, Redundancy, Transport};
 use crate::{Claim, SharedParts, StoreError, StoreSpec};
@@ -21,21 +23,40 @@ use crate::{Claim, SharedParts, StoreError, StoreSpec};
 /// How long a donor is waited for that is asked what it has left.
 const STANDING_PATIENCE: Duration = Duration::from_secs(2);
 
+/// A donor that has promised the run memory, or whose export the run has claimed.
+pub(super) struct Begun {
+    /// Pages that it takes.
+    pub(super) slots: u32,
+    /// The connection that keeps them for the run.
+    pub(super) fd: OwnedFd,
+    /// Where it is a server of another kind.
+    pub(super) claim: Option<ServerClaim>,
+}
+
+impl Begun {
+    /// The run does not begin.
+    pub(super) fn end(&self) {
+        self.claim.iter().for_each(ServerClaim::give_back);
+        crate::nbd::end(&self.fd);
+    }
+}
+
 /// Donors that the user has named: each must be usable.
 pub(super) fn begin_listed(
     attempt: &Attempt<'_>,
     listed: &[PoolDonor],
-    held: &mut Vec<OwnedFd>,
+    held: &mut Vec<Begun>,
 ) -> Result<Vec<NewDonor>, StoreError> {
-    let Attempt { spec, pool, run_token, .. } = *attempt;
+    let Attempt { spec, pool, .. } = *attempt;
     let asked = asked_of_each(pool, listed.len());
     let mut donors = Vec::with_capacity(listed.len());
     for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
         // With less than it asks for, a run with a last resort begins too; and one that has another choice
         // is told by the room that there is in all.
         let asked = (asked, pool.spill.is_some() || attempt.is_offer);
-        let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
-        held.push(fd);
+        let (text, begun) = begin_donor(attempt, donor, asked)?;
+        let slots = begun.slots;
+        held.push(begun);
         donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
         if slots < EXTENT_SLOTS {
             return Err(spec.unusable(
@@ -51,7 +72,7 @@ pub(super) fn begin_listed(
 pub(super) fn begin_registered(
     attempt: &Attempt<'_>,
     etcd: &EtcdPool,
-    held: &mut Vec<OwnedFd>,
+    held: &mut Vec<Begun>,
 ) -> Result<Vec<NewDonor>, Failure> {
     let Attempt { spec, pool, run_token, .. } = *attempt;
     let members = registered(spec, etcd).map_err(Failure::Any)?;
@@ -65,8 +86,8 @@ pub(super) fn begin_registered(
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
     for member in drawn(&members, pool, (places, asked), run_token) {
         match begin_member(member, &pool.transport, asked, run_token) {
-            Ok((donor, fd)) => {
-                held.push(fd);
+            Ok((donor, begun)) => {
+                held.push(begun);
                 donors.push(donor);
             }
             // It may have died a moment ago, and is still registered.
@@ -141,19 +162,20 @@ pub(super) fn begin_member(
     transport: &Transport,
     asked: Option<Size>,
     run_token: &str,
-) -> Result<(NewDonor, OwnedFd), String> {
+) -> Result<(NewDonor, Begun), String> {
     let text = member.address.clone();
     let own = donor_spec(&text, transport, None).filter(|_| text.len() <= TEXT_BYTES);
     let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
     let asked = asked.filter(|asked| asked.bytes() <= member.free_bytes);
     let started = crate::nbd::need_relay(&own, run_token);
-    let begun = started.and_then(|()| begin_at(&own, asked, run_token));
-    let (slots, fd) = begun.map_err(|error| reason_of(&error))?;
+    let begun = started.and_then(|()| begin_at(&own, asked, run_token, None));
+    let begun = begun.map_err(|error| reason_of(&error))?;
+    let slots = begun.slots;
     if slots < EXTENT_SLOTS {
-        crate::nbd::end(&fd);
+        begun.end();
         return Err(format!("it has {} KiB left, which holds no extent of 2M", slots * 4));
     }
-    Ok((NewDonor { capacity: slots / EXTENT_SLOTS, domain: member.domain_number(), text }, fd))
+    Ok((NewDonor { capacity: slots / EXTENT_SLOTS, domain: member.domain_number(), text }, begun))
 }
 
 /// What an error says without the store's name.
@@ -185,14 +207,14 @@ fn has_left(own: &StoreSpec, asked: Size, run_token: &str) -> bool {
     standing.is_none_or(|standing| asked.bytes() <= standing.free_bytes)
 }
 
-/// A donor's address in digits, the slots that it has promised, and the connection that keeps them. Of one
-/// that may have less than it is asked for, what it has left is taken.
+/// A donor's address in digits, and what it has promised. Of one that may have less than it is asked for,
+/// what it has left is taken.
 fn begin_donor(
-    spec: &StoreSpec,
-    (donor, transport): (&PoolDonor, &Transport),
+    attempt: &Attempt<'_>,
+    donor: &PoolDonor,
     (asked, may_have_less): (Option<Size>, bool),
-    run_token: &str,
-) -> Result<(String, u32, OwnedFd), StoreError> {
+) -> Result<(String, Begun), StoreError> {
+    let Attempt { spec, pool, run_token, .. } = *attempt;
     let addresses = (donor.host.as_str(), donor.port).to_socket_addrs();
     let addresses = addresses.map_err(|error| {
         spec.unusable(format!("donor {donor} has no address: {error}"), "name it by IP address")
@@ -200,15 +222,16 @@ fn begin_donor(
     let mut last = None;
     for address in addresses {
         let text = address.to_string();
-        let Some(own) = donor_spec(&text, transport, Some(&donor.host)).filter(|_| text.len() <= TEXT_BYTES)
+        let Some(own) =
+            donor_spec(&text, &pool.transport, Some(&donor.host)).filter(|_| text.len() <= TEXT_BYTES)
         else {
             continue;
         };
         let started = crate::nbd::need_relay(&own, run_token);
         let left =
             || if may_have_less { asked.filter(|asked| has_left(&own, *asked, run_token)) } else { asked };
-        match started.and_then(|()| begin_at(&own, left(), run_token)) {
-            Ok((slots, fd)) => return Ok((text, slots, fd)),
+        match started.and_then(|()| begin_at(&own, left(), run_token, Some(pool.claim))) {
+            Ok(begun) => return Ok((text, begun)),
             Err(error) => last = Some(error),
         }
     }
@@ -222,31 +245,19 @@ fn begin_donor(
     })
 }
 
-/// Begins the run, or a donor's new life in it, on one donor.
+/// Begins the run, or a donor's new life in it, on one donor. One that is an NBD server of another kind is
+/// claimed, where it may be such a one.
 pub(super) fn begin_at(
     own: &StoreSpec,
     asked: Option<Size>,
     run_token: &str,
-) -> Result<(u32, OwnedFd), StoreError> {
+    others: Option<Claim>,
+) -> Result<Begun, StoreError> {
     let parts = crate::nbd::prepare_sized(own, run_token, asked)?;
     let fd = parts.fd.ok_or_else(|| own.unusable("it gave no connection", "try again"))?;
     let slots = parts.capacity_slots;
-    let opened = crate::nbd::open(
-        own,
-        SharedParts { capacity_slots: slots, fd: None, held: Vec::new(), spill: None, notice: None },
-        run_token,
-    );
-    let is_foreign = opened.and_then(|store| store.open_lane().map(|_lane| store.claim_slot().is_some()));
-    match is_foreign {
-        Ok(false) => Ok((slots, fd)),
-        Ok(true) => {
-            crate::nbd::end(&fd);
-            Err(own.unusable(
-                "it is no Spillway donor, and one that has lost its pages could not be told from one that \
-                 has them",
-                "name Spillway donors",
-            ))
-        }
+    match claim_at(own, slots, run_token, others) {
+        Ok(claim) => Ok(Begun { slots, fd, claim }),
         Err(error) => {
             crate::nbd::end(&fd);
             Err(error)
@@ -254,26 +265,24 @@ pub(super) fn begin_at(
     }
 }
 
-/// The store that one donor is, by its address in digits, and by the host that its certificate must be for,
-/// if that is another than the address. Its patience is that of who opens it: a run is
-/// known to the donor by what is printed of this.
-pub(super) fn donor_spec(address: &str, transport: &Transport, host: Option<&str>) -> Option<StoreSpec> {
-    let address: std::net::SocketAddr = address.parse().ok()?;
-    let digits = address.ip().to_string();
-    Some(StoreSpec::Nbd {
-        transport: transport.of_host(host.unwrap_or(&digits)),
-        host: digits,
-        port: address.port(),
-        export: String::new(),
-        size: None,
-        patience: crate::Patience::default(),
-        claim: Claim::None,
-    })
-}
-
-/// The token by which a run is known to a donor in one of that donor's lives.
-pub(super) fn token_of(run_token: &str, life: u16) -> String {
-    if life == 1 { run_token.to_owned() } else { format!("{run_token}/{life}") }
+/// Claims a donor that is no Spillway donor.
+fn claim_at(
+    own: &StoreSpec,
+    capacity_slots: u32,
+    run_token: &str,
+    others: Option<Claim>,
+) -> Result<Option<ServerClaim>, StoreError> {
+    let parts = SharedParts { capacity_slots, fd: None, held: Vec::new(), spill: None, notice: None };
+    let store = crate::nbd::open(own, parts, run_token)?;
+    store.open_lane()?;
+    match (store.claim_slot(), others) {
+        (None, _) => Ok(None),
+        (Some(slot), Some(wish)) => ServerClaim::take(own, (store, slot), run_token, wish).map(Some),
+        (Some(_), None) => Err(own.unusable(
+            "it is no Spillway donor, and is registered as one",
+            "list the donors if such a server is to be one of them: pool:HOST:PORT,HOST:PORT",
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! | `start` | a run's start: copies or coded pages, how much room, and what the run's processes share |
 //! | `attempt` | one attempt to start, by one of these |
 //! | `begin` | each donor is asked for memory |
+//! | `claimed` | a donor that is an NBD server of another kind is claimed |
+//! | `donor_store` | a donor as a store of its own |
 //! | `shared` | the pool as one process sees it: the table, and its ways to each donor |
 //! | `donor_lanes` | a thread's lanes to the donors |
 //! | `lane` | reads, and what is waited for |
@@ -27,10 +29,12 @@
 mod attempt;
 mod begin;
 mod care;
+mod claimed;
 mod coded;
 mod copier;
 mod crew;
 mod donor_lanes;
+mod donor_store;
 mod lane;
 mod newcomers;
 mod part;

@@ -154,16 +154,16 @@ impl Newcomers {
         let donors = shared.well_donors() + 1;
         let share = || share_of_each(table.most_of_a_donor().into(), table.wanted_copies(), donors);
         let asked = asked_of_each(&shared.spec, donors).unwrap_or_else(share);
-        let (donor, connection) = begin_member(member, &shared.spec.transport, Some(asked), &shared.token)?;
+        let (donor, begun) = begin_member(member, &shared.spec.transport, Some(asked), &shared.token)?;
         if site.is_over() {
-            crate::nbd::end(&connection);
+            begun.end();
             return Ok(());
         }
         let Some(number) = table.join(&donor) else {
-            crate::nbd::end(&connection);
+            begun.end();
             return Err("no place is left for it".to_owned());
         };
-        site.hold(number, connection);
+        site.hold(number, begun.fd);
         Watcher::start(site, number);
         self.refused.remove(&member.address);
         let lent_bytes = u64::from(table.room(number).0) * EXTENT_BYTES;

@@ -17,7 +17,7 @@ use spillway_pool::words::{Condition, DonorWord, Place};
 use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
 use spillway_sys::shared_memory::SharedMemory;
 
-use super::begin::{donor_spec, token_of};
+use super::donor_store::{donor_spec, token_of};
 use super::spill::LastResort;
 use crate::memory::{no_memory_file, shared_file};
 use crate::nbd::{Door, known_address};

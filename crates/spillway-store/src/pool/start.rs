@@ -14,7 +14,7 @@ use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::attempt::{Attempt, Failure};
-use super::begin::{begin_listed, begin_registered, reason_of};
+use super::begin::{Begun, begin_listed, begin_registered, reason_of};
 use crate::memory::no_memory_file;
 use crate::spec::{Code, Members, PoolSpec, Redundancy};
 use crate::{SharedParts, StoreError, StoreSpec};
@@ -51,13 +51,14 @@ fn begin_or_leave(attempt: &Attempt<'_>) -> Result<SharedParts, Failure> {
     let begun = begin(attempt, &mut held);
     if begun.is_err() {
         // Donors would keep what they have promised for a run that was lost.
-        held.iter().for_each(crate::nbd::end);
+        held.iter().for_each(Begun::end);
     }
     let (capacity_slots, fd, spill) = begun?;
+    let held = held.into_iter().map(|begun| begun.fd).collect();
     Ok(SharedParts { capacity_slots, fd: Some(fd), held, spill, notice: None })
 }
 
-fn begin(attempt: &Attempt<'_>, held: &mut Vec<OwnedFd>) -> Result<(u32, OwnedFd, Option<OwnedFd>), Failure> {
+fn begin(attempt: &Attempt<'_>, held: &mut Vec<Begun>) -> Result<(u32, OwnedFd, Option<OwnedFd>), Failure> {
     let Attempt { spec, pool, .. } = *attempt;
     let (mut donors, joining) = match &pool.members {
         Members::Listed(_) if attempt.is_offer && pool.domain_count() < pool.redundancy.width() => {
@@ -82,15 +83,22 @@ fn begin(attempt: &Attempt<'_>, held: &mut Vec<OwnedFd>) -> Result<(u32, OwnedFd
         donors.push(donor);
         fd
     });
-    let (slots, fd) = make_table(spec, &donors, terms).map_err(Failure::Any)?;
+    let claimed: Vec<bool> = held.iter().map(|begun| begun.claim.is_some()).collect();
+    let (slots, fd) = make_table(spec, (&donors, &claimed), terms).map_err(Failure::Any)?;
     Ok((slots, fd, spill))
 }
 
-fn make_table(spec: &StoreSpec, donors: &[NewDonor], terms: Terms) -> Result<(u32, OwnedFd), StoreError> {
+/// The table of a run with these donors, of which the claimed ones are servers of another kind.
+fn make_table(
+    spec: &StoreSpec,
+    (donors, claimed): (&[NewDonor], &[bool]),
+    terms: Terms,
+) -> Result<(u32, OwnedFd), StoreError> {
     let bytes = (words_of(donors, terms) * 8).next_multiple_of(PAGE_SIZE);
     let made = SharedMemory::create("spillway-pool", bytes);
     let (fd, memory) = made.map_err(|errno| no_memory_file(spec, errno))?;
     let table = Table::create(memory.atomics_u64(0, bytes / 8), donors, terms);
+    claimed.iter().enumerate().for_each(|(donor, is_claimed)| table.set_claimed(donor, *is_claimed));
     Ok((table.slots(), fd))
 }
 

@@ -8,6 +8,7 @@ use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::words::Condition;
 
 use super::care::Care;
+use super::claimed::leave_all;
 use super::coded::lane::{CodedLane, code_of};
 use super::lane::PoolLane;
 use super::shared::Shared;
@@ -80,6 +81,10 @@ impl Store for PoolStore {
     fn pause(&self) -> Vec<OwnedFd> {
         let care = self.care.lock().unwrap_or_else(PoisonError::into_inner).take();
         care.map(Care::stop).unwrap_or_default()
+    }
+
+    fn leave(&self) {
+        leave_all(&self.shared);
     }
 
     fn parts(&self) -> Vec<Part> {

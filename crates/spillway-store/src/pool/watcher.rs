@@ -12,12 +12,17 @@ use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::{Event, Health, Verdict};
 use spillway_pool::words::{Condition, DonorWord};
 
-use super::begin::{asked_of_each, begin_at, reason_of, token_of};
+use super::begin::{Begun, asked_of_each, begin_at, reason_of};
+use super::claimed::{claimant, keep, renew};
+use super::donor_store::token_of;
 use super::shared::{Way, now_ms};
 use super::site::Site;
+use crate::claim::Claimant;
 use crate::nbd::connection::{Attempt, ConnectError, Connection};
 use crate::nbd::known_address;
-use crate::{Lane, Notice, NoticeKind, Patience, ReadRequest, StoreError};
+use crate::nbd::mark::is_marked;
+use crate::spec::Members;
+use crate::{Claim, Lane, Notice, NoticeKind, Patience, ReadRequest, StoreError};
 
 /// How often a donor is asked.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -34,6 +39,8 @@ pub(super) struct Watcher {
     donor: usize,
     health: Health,
     way: Option<(Way, Box<dyn Lane>)>,
+    /// Where it is a server of another kind: the slot of the run's claim on it, and who claims.
+    claim: Option<(u32, Claimant)>,
     /// The user knows that it is away.
     has_told: bool,
     has_told_refusal: bool,
@@ -72,6 +79,7 @@ impl Watcher {
             donor,
             health: Health::new(most_us),
             way: None,
+            claim: None,
             has_told: false,
             has_told_refusal: false,
             leaving: Leaving::Not,
@@ -127,7 +135,11 @@ impl Watcher {
         {
             site.shared.table().set_usual_us(self.donor, took_us, self.health.usual_us());
         }
-        if matches!(event, Event::Answer { .. }) && self.asked_standing.elapsed() >= STANDING_PERIOD {
+        // A server of another kind knows nothing of that.
+        if matches!(event, Event::Answer { .. })
+            && self.claim.is_none()
+            && self.asked_standing.elapsed() >= STANDING_PERIOD
+        {
             self.asked_standing = Instant::now();
             self.ask_standing();
         }
@@ -196,10 +208,17 @@ impl Watcher {
             let timeout = self.site.shared.spec.patience.timeout;
             let patience = Patience { timeout, reconnect: Duration::ZERO };
             let way = self.site.shared.open_way(self.donor, word, patience)?;
-            let lane = way.store.open_lane()?;
+            let mut lane = way.store.open_lane()?;
+            self.claim = self.claim_on(&way);
+            if let Some((slot, own)) = &self.claim {
+                renew(&mut *lane, *slot, own)?;
+            }
             self.way = Some((way, lane));
         }
         let Some((_, lane)) = &mut self.way else { return Ok(()) };
+        if let Some((slot, own)) = &self.claim {
+            return keep(&mut **lane, *slot, own, &self.site.shared.uri);
+        }
         let mut page = [0; PAGE_SIZE];
         let mut batch = [ReadRequest { slot: 0, page: &mut page, outcome: Ok(()) }];
         lane.read(&mut batch);
@@ -209,6 +228,13 @@ impl Watcher {
             Err(error @ StoreError::Gone { .. }) => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    fn claim_on(&self, way: &Way) -> Option<(u32, Claimant)> {
+        let shared = &self.site.shared;
+        let own = claimant(shared, self.donor, way.word().life)
+            .filter(|_| shared.table().is_claimed(self.donor))?;
+        Some((way.store.claim_slot()?, own))
     }
 
     /// Whether a donor that did not give a page is away, or has lost what it held.
@@ -225,6 +251,13 @@ impl Watcher {
             Connection::open(&address, "", (&key, Purpose::Lane), attempt, shared.spec.patience.timeout);
         match opened {
             Ok(connection) if connection.is_private => (Event::Away, reason_of(error)),
+            Ok(mut connection) if shared.table().is_claimed(self.donor) => {
+                match is_marked(&mut connection, &key, 0, shared.spec.patience.timeout) {
+                    Ok(true) => (Event::Away, reason_of(error)),
+                    Ok(false) => (Event::Lost, String::new()),
+                    Err(other) => (Event::Away, other.to_string()),
+                }
+            }
             Ok(_) | Err(ConnectError::Lost | ConnectError::AnotherServer) => (Event::Lost, String::new()),
             // What it said, or did not say, to the question tells more.
             Err(ConnectError::Silent(_) | ConnectError::Mute(_)) => (Event::Away, reason_of(error)),
@@ -256,9 +289,12 @@ impl Watcher {
         }
         let life = table.donor(self.donor).life;
         let asked = asked_of_each(&shared.spec, shared.well_donors() + 1);
-        match begin_at(spec, asked, &token_of(&shared.token, life)) {
-            Ok((slots, fd)) => {
+        // Who has taken a server's export from the run keeps it.
+        let others = matches!(shared.spec.members, Members::Listed(_)).then_some(Claim::Free);
+        match begin_at(spec, asked, &token_of(&shared.token, life), others) {
+            Ok(Begun { slots, fd, claim }) => {
                 site.hold(self.donor, fd);
+                table.set_claimed(self.donor, claim.is_some());
                 table.set_memory(self.donor, slots / EXTENT_SLOTS);
                 // One that is being drained takes no run.
                 self.note_leaving(Leaving::Not);

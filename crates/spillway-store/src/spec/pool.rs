@@ -1,7 +1,7 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
-//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`, or
-//! `pool:etcd://HOST:PORT/NAME` with the same but domain. `data=K&parity=M` in place of copies and least;
-//! `spill=file:PATH&spill-size=SIZE`.
+//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&claim=CLAIM&tls-certificates=DIR&tls-hostname=NAME
+//! &plain]`, or `pool:etcd://HOST:PORT/NAME` with the same but domain and claim. `data=K&parity=M` in place
+//! of copies and least; `spill=file:PATH&spill-size=SIZE`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::members::{Members, PoolDonor};
 use super::query::{Query, encode, encode_path};
 use super::redundancy::{Code, Redundancy};
 use super::transport::Transport;
-use super::wishes::Patience;
+use super::wishes::{Claim, Patience};
 
 /// Bytes that are copied a second at most while lost copies are made anew.
 pub(super) const USUAL_REBUILD: Size = Size::from_bytes(256 << 20);
@@ -61,6 +61,9 @@ pub struct PoolSpec {
     pub transport: Transport,
     /// Its last resort, for pages for which donors have no room.
     pub spill: Option<Spill>,
+    /// What the run does about others that may use a listed donor, where that is an NBD server of another
+    /// kind; never [`Claim::None`].
+    pub claim: Claim,
 }
 
 impl PoolSpec {
@@ -176,6 +179,7 @@ impl fmt::Display for PoolSpec {
             query.put(f, "spill", format_args!("file:{}", encode_path(path)))?;
             query.named_size(f, "spill-size", *size)?;
         }
+        query.claim(f, self.claim)?;
         if let Some(directory) = self.etcd_certificates() {
             query.put(f, "etcd-certificates", encode_path(directory))?;
         }

@@ -10,7 +10,7 @@ use super::members::{EtcdPool, EtcdSpeech, Members, PoolDonor};
 use super::pool::{Domains, PoolSpec, USUAL_REBUILD};
 use super::redundancy::{Code, Redundancy};
 use super::transport::Transport;
-use super::wishes::Patience;
+use super::wishes::{Claim, Patience};
 use super::{DEFAULT_NBD_PORT, SpecError, StoreSpec, Uri};
 
 const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N or pool:etcd://HOST:PORT/NAME";
@@ -33,6 +33,7 @@ impl Uri<'_> {
             spill,
             spill_size,
             etcd_certificates,
+            claim,
         ] = self.parameters(
             [
                 "copies",
@@ -50,9 +51,10 @@ impl Uri<'_> {
                 "spill",
                 "spill-size",
                 "etcd-certificates",
+                "claim",
             ],
             "copies, least, data, parity, size, timeout, reconnect, domain, rebuild, plain, \
-                 tls-certificates, tls-hostname, spill, spill-size and etcd-certificates",
+                 tls-certificates, tls-hostname, spill, spill-size, etcd-certificates and claim",
         )?;
         let transport = self.transport([plain, certificates, hostname], FORM)?;
         let members = match self.is_etcd() {
@@ -89,9 +91,26 @@ impl Uri<'_> {
         };
         let size = self.any_size(size)?;
         let spill = self.spill((spill, spill_size))?;
-        let pool = PoolSpec { members, redundancy, size, patience, domains, rebuild, transport, spill };
+        let claim = match &members {
+            Members::Listed(_) => self.pool_claim(claim)?,
+            Members::Etcd(_) if claim.is_some() => {
+                let reason = "is for NBD servers of other kinds, which are listed; leave it out";
+                return Err(self.parameter("claim", reason));
+            }
+            Members::Etcd(_) => Claim::Free,
+        };
+        let pool =
+            PoolSpec { members, redundancy, size, patience, domains, rebuild, transport, spill, claim };
         self.has_enough_donors(&pool)?;
         Ok(StoreSpec::Pool(Box::new(pool)))
+    }
+
+    /// By its claim a run finds out whether a server still has what it was given: there is always one.
+    fn pool_claim(&self, name: Option<Vec<u8>>) -> Result<Claim, SpecError> {
+        match self.claim(name)? {
+            Claim::None => Err(self.parameter("claim", "'none' is none of a pool's; write free or take")),
+            claim => Ok(claim),
+        }
     }
 
     /// The pool in etcd, and what is shown to that: what donors are shown, unless something else is named.

@@ -24,6 +24,8 @@ fn a_pool_is_read_and_printed() {
         ("pool:a:1,b:1,c:1,d:1,e:1,f:1?data=4", "pool:a:1,b:1,c:1,d:1,e:1,f:1?data=4&parity=2"),
         ("pool:a:1,b:1?plain&least=2", "pool:a:1,b:1?copies=2&least=2&plain"),
         ("pool:a:1?data=1&parity=0", "pool:a:1?copies=1"),
+        ("pool:a:1,b:1?claim=take&copies=2", "pool:a:1,b:1?copies=2&claim=take"),
+        ("pool:a:1,b:1?copies=2&claim=free", "pool:a:1,b:1?copies=2"),
         ("pool:a:1,b:1?data=1", "pool:a:1,b:1?copies=2"),
         ("pool:a:1,b:1,c:1?data=1&parity=2", "pool:a:1,b:1,c:1?copies=3"),
         ("pool:a:1,b:1?tls-hostname=x&tls-certificates=c", "pool:a:1,b:1?tls-certificates=c&tls-hostname=x"),
@@ -86,6 +88,8 @@ fn a_pool_in_etcd_is_read_and_printed() {
         ("pool:etcds://a/x?etcd-certificates=", "etcd-certificates"),
         ("pool:etcd://a/x?etcd-certificates=e", "is for etcds:"),
         ("pool:a,b?etcd-certificates=e", "named in etcd"),
+        ("pool:a,b?claim=none", "'none' is none of a pool's"),
+        ("pool:etcd://a/x?claim=take", "which are listed"),
     ] {
         let error = parse(text).unwrap_err();
         assert!(error.contains(reason), "{text}: {error}");

@@ -41,6 +41,11 @@ pub struct Patience {
     pub reconnect: Duration,
 }
 
+impl Patience {
+    /// For what is done at the end and must not take long.
+    pub const HURRY: Self = Self { timeout: Duration::from_secs(1), reconnect: Duration::ZERO };
+}
+
 impl Default for Patience {
     fn default() -> Self {
         Self { timeout: Duration::from_secs(60), reconnect: Duration::from_secs(10) }
