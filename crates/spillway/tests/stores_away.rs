@@ -249,6 +249,34 @@ fn servers_of_another_kind_are_refused_soon() {
     refused_soon(&uri, "an NBD server greets first", "check that a donor or NBD server listens there");
 }
 
+/// What an NBD server says first, and its answer to an option: each a type and what belongs to it.
+fn option_replies(option: u32, replies: &[(u32, &[u8])]) -> Vec<u8> {
+    let reply = |(kind, data): &(u32, &[u8])| {
+        let head = [option, *kind, data.len() as u32].map(u32::to_be_bytes).concat();
+        [&0x0003_e889_0455_65a9_u64.to_be_bytes()[..], &head, data].concat()
+    };
+    replies.iter().flat_map(reply).collect()
+}
+
+#[test]
+fn a_donor_that_takes_no_proof_of_this_version_is_refused_soon() {
+    let [structured, set_context, ack, meta] = [8, 10, 1, 4];
+    let context = |name: &str| [&[0, 0, 0, 1][..], name.as_bytes()].concat();
+    let challenge = context(&format!("spillway:challenge={}", "5a".repeat(16)));
+    let words = [
+        b"NBDMAGICIHAVEOPT\0\x03".to_vec(),
+        option_replies(structured, &[(ack, &[])]),
+        option_replies(set_context, &[(meta, &challenge), (ack, &[])]),
+        option_replies(set_context, &[(meta, &context("spillway:refused")), (ack, &[])]),
+    ];
+    let other = Scripted::start(words.concat(), Then::Hang);
+    let reason = "the donor does not take this connection for the run's";
+    refused_soon(&other.uri(""), reason, "use one version on both sides");
+    let address = other.uri("").trim_start_matches("nbd://").trim_end_matches('/').to_owned();
+    let pool = format!("pool:{address}?copies=1");
+    refused_soon(&pool, reason, &format!("donor {address}"));
+}
+
 // ---- Exports that are another's.
 
 #[test]
