@@ -139,7 +139,8 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
         return None;
     }
     let absent = |copy: &usize| seen.state.copies[*copy] == Copy::Absent || is_dead(table, &seen, *copy);
-    let copy = (0..MAX_COPIES).find(absent)?;
+    let away = || longest_away(table, &seen);
+    let copy = (0..MAX_COPIES).find(absent).or_else(away)?;
     let taken: Vec<usize> = (0..MAX_COPIES)
         .filter(|other| *other != copy && !absent(other))
         .filter_map(|other| seen.places[other])
@@ -154,7 +155,12 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
     if donor.is_none() && (is_spilled || table.open_spill().is_none()) {
         return None;
     }
-    if seen.state.copies[copy] != Copy::Absent
+    if let Some(old) = seen.places[copy].filter(|_| !absent(&copy)) {
+        let others = (0..MAX_COPIES).filter(|other| *other != copy && is_reachable(table, &seen, *other));
+        if !table.drop_copy(extent, copy, old, others.fold(0, |all, other| all | 1 << other)) {
+            return None;
+        }
+    } else if seen.state.copies[copy] != Copy::Absent
         && !table.change(extent, seen.state, seen.state.with(copy, Copy::Absent))
     {
         return None;
@@ -164,6 +170,21 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
         None => table.take_spill(extent)?,
     };
     Some((copy, place))
+}
+
+/// The copy that makes room for another where each place for one is taken: of those whose donor is away the
+/// one that has been so for longest. Two donors of three may never come back. `None` where no other copy can
+/// be reached.
+fn longest_away(table: &Table<'_>, seen: &Snapshot) -> Option<usize> {
+    let whole = || (0..MAX_COPIES).filter(|&copy| table.is_whole(seen, copy));
+    whole().find(|&copy| is_reachable(table, seen, copy))?;
+    let away = whole().filter(|&copy| !is_reachable(table, seen, copy));
+    away.min_by_key(|&copy| seen.places[copy].map(|place| table.ill_since_ms(usize::from(place.donor))))
+}
+
+fn is_reachable(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
+    let is_down = |place: Place| table.donor(usize::from(place.donor)).condition == Condition::Down;
+    table.is_whole(seen, copy) && seen.places[copy].is_some_and(|place| !is_down(place))
 }
 
 /// The state calls it a copy, but it is of an earlier life of its donor.
@@ -368,6 +389,7 @@ mod tests {
 
     use super::*;
     use crate::new_donor::NewDonor;
+    use crate::rebuild::{End, Rebuild, Step};
     use crate::table::{Terms, words_of};
 
     #[test]
@@ -386,6 +408,46 @@ mod tests {
         table.come_up(0, 1);
         assert_eq!([45, 60, 74].map(|now_ms| sweep.look(&table, now_ms, 30)), [0, 0, 0]);
         assert_eq!(sweep.look(&table, 100, 30), 1);
+    }
+
+    /// Two of three donors die for good, so that places of theirs are all that is left.
+    #[test]
+    fn as_many_copies_as_are_wanted_are_made_though_no_donor_comes_back() {
+        let donors: Vec<NewDonor> =
+            (0..6).map(|domain| NewDonor { capacity: 4, domain, text: String::new() }).collect();
+        let terms = Terms { extents: 1, wanted: 3, least: 1, joining: 0, coding: None };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let table = Table::create(&words, &donors, terms);
+        let chooser = table.chooser();
+        while table.place_next(0, &chooser, 1).is_some_and(|placed| placed.is_ok()) {}
+        let first: Vec<usize> =
+            table.snapshot(0).places.iter().flatten().map(|place| usize::from(place.donor)).collect();
+        assert_eq!(first.len(), 3);
+        for (at_ms, &donor) in [5, 6].into_iter().zip(&first) {
+            table.complain(donor, table.donor(donor), Condition::Down, at_ms);
+        }
+        let make_one_more = || {
+            let (copy, place) = place_for(&table, &chooser, 0, 3)?;
+            let mut rebuild = Rebuild::new(0, copy, place);
+            while rebuild.step(&table) != Step::Done(End::Whole) {}
+            Some(place)
+        };
+        assert!(survey(&table, 10, 30).tasks.is_empty(), "they are awaited");
+        let copies_left = || survey(&table, 100, 30).tasks.first().map(|task| task.copies_left);
+        for copies in [1, 2] {
+            assert_eq!(copies_left(), Some(copies));
+            assert!(make_one_more().is_some(), "{copies}");
+        }
+        assert_eq!(copies_left(), None);
+        // Of the two that were away, the one that had been so for longer has made room.
+        let left: Vec<usize> =
+            table.snapshot(0).places.iter().flatten().map(|place| usize::from(place.donor)).collect();
+        assert!(!left.contains(&first[0]) && left.contains(&first[1]), "{first:?} {left:?}");
+        // A last copy that can be reached makes way for none.
+        for donor in (0..6).filter(|donor| *donor != first[1]) {
+            table.complain(donor, table.donor(donor), Condition::Down, 200);
+        }
+        assert_eq!(make_one_more(), None);
     }
 
     #[test]
