@@ -61,6 +61,12 @@ impl Donor {
         Err(failed("it does not get ready".to_owned()))
     }
 
+    /// Where it listens by TCP.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.tcp.trim_start_matches("nbd://")
+    }
+
     /// How a run names this donor.
     fn uri(&self, store: StoreKind) -> String {
         match store {

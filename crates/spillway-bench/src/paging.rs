@@ -11,11 +11,14 @@ use crate::machine::Machine;
 use crate::measured::under;
 use crate::on_access::OnAccess;
 use crate::rows::{PagingReport, Row, Sample, Versus};
-use crate::swap::{Kind, PageCluster, SwapDevice};
+use crate::swap::{Kind, PageCluster, SwapDevice, nbd_lacks};
 use crate::{BenchError, complain};
 
 /// What the kernel needs of the limit beside the measured memory: the program, its stacks and page tables.
 const SLACK_BYTES: u64 = 12 << 20;
+
+/// The donor's export that the kernel swaps to.
+const SWAP_EXPORT: &str = "swap";
 
 /// How much to measure.
 #[derive(Clone, Debug)]
@@ -41,8 +44,9 @@ pub struct Extent {
 impl Extent {
     /// How many measurements of one process it takes.
     fn measurements(&self) -> usize {
-        let variants = 2 * self.page_clusters.len();
-        self.groups.iter().map(|group| (self.ways(group).count() + variants) * self.repetitions).sum()
+        let variants = |group: &Group| ways_to_swap(group).len() * self.page_clusters.len();
+        let of_group = |group: &Group| (self.ways(group).count() + variants(group)) * self.repetitions;
+        self.groups.iter().map(of_group).sum()
     }
 
     /// Each store of a group with each fault mode that suits it.
@@ -116,7 +120,6 @@ struct OnStore {
 /// One way to swap, and what was measured on it. `None` where the kernel would not run the program to its
 /// end.
 struct OnSwap {
-    kind: Kind,
     versus: Versus,
     page_cluster: u32,
     samples: Vec<Option<Sample>>,
@@ -141,7 +144,10 @@ impl<'a> Bench<'a> {
         cluster: &PageCluster,
         total: usize,
     ) -> Result<Vec<Row>, BenchError> {
-        let lent_bytes = self.extent.memory_bytes * 5 / 4;
+        let swaps = ways_to_swap(group);
+        // For Spillway, and for swap over nbd beside it.
+        let sides = if swaps.contains(&Versus::SwapNbd) { 2 } else { 1 };
+        let lent_bytes = self.extent.memory_bytes * 5 / 4 * sides;
         let donor = if group.stores.iter().any(|&store| donor::is_needed(store)) {
             let site = &self.on_access;
             Some(Donor::start(site.spillway, lent_bytes, site.scratch(), site.interrupted)?)
@@ -153,7 +159,11 @@ impl<'a> Bench<'a> {
             Some(OnStore { store, fault_mode, uri, samples: Vec::new() })
         };
         let mut ours: Vec<OnStore> = self.extent.ways(group).filter_map(on_store).collect();
-        let mut theirs = ways_to_swap(&self.extent.page_clusters);
+        let on_swap = |versus| {
+            let clusters = self.extent.page_clusters.iter();
+            clusters.map(move |&page_cluster| OnSwap { versus, page_cluster, samples: Vec::new() })
+        };
+        let mut theirs: Vec<OnSwap> = swaps.into_iter().flat_map(on_swap).collect();
         for _ in 0..self.extent.repetitions {
             for on_store in &mut ours {
                 let run = self.run_arguments(&group.setting, on_store);
@@ -163,7 +173,11 @@ impl<'a> Bench<'a> {
             }
             for on_swap in &mut theirs {
                 cluster.set(on_swap.page_cluster)?;
-                on_swap.samples.push(self.measure_swap_patiently(&group.setting, on_swap.kind)?);
+                on_swap.samples.push(self.measure_swap_patiently(
+                    &group.setting,
+                    on_swap.versus,
+                    donor.as_ref(),
+                )?);
                 self.count(total);
             }
         }
@@ -215,13 +229,19 @@ impl<'a> Bench<'a> {
 
     /// Under a limit the kernel sometimes kills a process rather than wait for its swap device. Where it does
     /// so every time, there is nothing to compare with.
-    fn measure_swap_patiently(&self, setting: &Setting, kind: Kind) -> Result<Option<Sample>, BenchError> {
+    fn measure_swap_patiently(
+        &self,
+        setting: &Setting,
+        versus: Versus,
+        donor: Option<&Donor>,
+    ) -> Result<Option<Sample>, BenchError> {
         const TRIES: usize = 3;
         for _ in 0..TRIES {
-            match self.measure_swap(setting, kind) {
+            match self.measure_swap(setting, versus, donor) {
                 Err(BenchError::Measured { reason, .. }) => {
                     let pattern = setting.pattern.name();
-                    complain(format_args!("under Linux swap ({kind:?}) {pattern}: {reason}"));
+                    let device = versus.device();
+                    complain(format_args!("under Linux swap on {device}, {pattern}: {reason}"));
                 }
                 Err(error) => return Err(error),
                 Ok(sample) => return Ok(Some(sample)),
@@ -230,9 +250,19 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    fn measure_swap(&self, setting: &Setting, kind: Kind) -> Result<Sample, BenchError> {
+    fn measure_swap(
+        &self,
+        setting: &Setting,
+        versus: Versus,
+        donor: Option<&Donor>,
+    ) -> Result<Sample, BenchError> {
         // All of the memory may be swapped out, and zram may need more than it holds.
-        let _device = SwapDevice::new(kind, self.extent.memory_bytes * 5 / 4)?;
+        let bytes = self.extent.memory_bytes * 5 / 4;
+        let _device = match (versus, donor) {
+            (Versus::SwapNbd, Some(donor)) => SwapDevice::over_nbd(donor.address(), SWAP_EXPORT)?,
+            (Versus::SwapZram, _) => SwapDevice::new(Kind::Zram, bytes)?,
+            (Versus::SwapRamdisk | Versus::SwapNbd, _) => SwapDevice::new(Kind::RamDisk, bytes)?,
+        };
         self.group.set_limit(self.on_access.local_bytes(setting) + SLACK_BYTES)?;
         let mut command = under(&self.group.procs(), self.on_access.spillway);
         let result = self.on_access.finish(command.args(self.on_access.arguments(setting)))?;
@@ -241,12 +271,12 @@ impl<'a> Bench<'a> {
     }
 }
 
-fn ways_to_swap(page_clusters: &[u32]) -> Vec<OnSwap> {
-    let mut ways = Vec::new();
-    for (kind, versus) in [(Kind::RamDisk, Versus::SwapRamdisk), (Kind::Zram, Versus::SwapZram)] {
-        for &page_cluster in page_clusters {
-            ways.push(OnSwap { kind, versus, page_cluster, samples: Vec::new() });
-        }
+/// What a group's stores are compared with: one on a donor with swap over nbd to that too, where the machine
+/// has it.
+fn ways_to_swap(group: &Group) -> Vec<Versus> {
+    let mut ways = vec![Versus::SwapRamdisk, Versus::SwapZram];
+    if group.stores.contains(&StoreKind::NbdTcp) && nbd_lacks().is_none() {
+        ways.push(Versus::SwapNbd);
     }
     ways
 }

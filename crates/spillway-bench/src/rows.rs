@@ -14,6 +14,8 @@ pub enum Versus {
     SwapRamdisk,
     /// Linux swap on zram.
     SwapZram,
+    /// Over the kernel's nbd, to the donor that Spillway has too.
+    SwapNbd,
 }
 
 impl Versus {
@@ -23,6 +25,7 @@ impl Versus {
         match self {
             Self::SwapRamdisk => "ramdisk",
             Self::SwapZram => "zram",
+            Self::SwapNbd => "nbd",
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Linux swap devices for the time of a measurement: a loop device on a file in tmpfs, and zram.
+//! Linux swap devices for the time of a measurement: a loop device on a file in tmpfs, zram, and the kernel's
+//! nbd.
 
 use std::cell::Cell;
 use std::fs;
@@ -11,6 +12,10 @@ use tempfile::TempDir;
 use crate::{BenchError, complain};
 
 const REMEDY: &str = "run it as root, with util-linux installed and loop and zram in the kernel";
+const NBD_REMEDY: &str = "run it as root, with nbd in the kernel (modprobe nbd) and nbd-client installed";
+const NBD_CLIENT: &str = "nbd-client";
+/// Devices that are looked at.
+const MOST_NBD: u32 = 16;
 const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 
 /// What the swap device is made of.
@@ -18,7 +23,8 @@ const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 pub enum Kind {
     /// A RAM disk: a loop device on tmpfs.
     RamDisk,
-    /// Compressed memory of this machine (zram), as Linux compresses it by default: LZO-RLE.
+    /// Compressed memory of this machine (zram), as Linux compresses it by default: LZO-RLE, where the kernel
+    /// has it.
     Zram,
     /// The same with zstd, where the kernel has it: [`zram_knows`].
     ZramZstd,
@@ -44,6 +50,7 @@ pub struct SwapDevice {
 enum Parts {
     RamDisk { directory: TempDir, mounted: bool },
     Zram { number: u32 },
+    Nbd,
 }
 
 /// Runs a command and returns what it printed. It is in a process group of its own: Ctrl-C on the terminal,
@@ -70,14 +77,31 @@ fn write(path: impl AsRef<Path>, text: &str) -> Result<(), BenchError> {
 impl SwapDevice {
     /// Makes a device of `bytes` and swaps to it before any other.
     pub fn new(kind: Kind, bytes: u64) -> Result<Self, BenchError> {
-        let mut device = match kind {
+        let device = match kind {
             Kind::RamDisk => Self::ram_disk(bytes)?,
             Kind::Zram | Kind::ZramZstd => Self::zram(kind, bytes)?,
         };
-        command("mkswap", &[&device.device])?;
-        command("swapon", &["--priority", "32767", &device.device])?;
-        device.active = true;
-        Ok(device)
+        device.swap_on()
+    }
+
+    /// Makes a device of a server's export, by the kernel's nbd, and swaps to it before any other. The server
+    /// is at `HOST:PORT`. Where it is on this machine, its memory is not to be short.
+    ///
+    /// # Errors
+    /// There is no nbd here ([`nbd_lacks`]), or no such server.
+    pub fn over_nbd(server: &str, export: &str) -> Result<Self, BenchError> {
+        let lacks = |reason| BenchError::setup("make an nbd device", reason, NBD_REMEDY);
+        let node = free_nbd().ok_or_else(|| lacks("none is free"))?;
+        let (host, port) = server.rsplit_once(':').ok_or_else(|| lacks("the server has no port"))?;
+        command(NBD_CLIENT, &["-swap", "-block-size", "4096", "-name", export, host, port, &node])?;
+        Self { device: node, parts: Parts::Nbd, active: false }.swap_on()
+    }
+
+    fn swap_on(mut self) -> Result<Self, BenchError> {
+        command("mkswap", &[&self.device])?;
+        command("swapon", &["--priority", "32767", &self.device])?;
+        self.active = true;
+        Ok(self)
     }
 
     /// Memory that a zram device takes for what it holds; 0 of a RAM disk, which takes all of its own.
@@ -110,7 +134,13 @@ impl SwapDevice {
     fn zram(kind: Kind, bytes: u64) -> Result<Self, BenchError> {
         let device = Self::new_zram()?;
         let Parts::Zram { number } = device.parts else { return Ok(device) };
-        write(format!("/sys/block/zram{number}/comp_algorithm"), kind.algorithm())?;
+        let known = format!("/sys/block/zram{number}/comp_algorithm");
+        let has = is_listed(&fs::read_to_string(&known).unwrap_or_default(), kind.algorithm());
+        if has || kind == Kind::ZramZstd {
+            write(known, kind.algorithm())?;
+        } else {
+            complain("this kernel's zram knows no lzo-rle: it compresses as that kernel does by default");
+        }
         write(format!("/sys/block/zram{number}/disksize"), &bytes.to_string())?;
         make_node(number)?;
         Ok(device)
@@ -126,6 +156,24 @@ impl SwapDevice {
             .map_err(|error| BenchError::setup("read the number of the zram device", error, REMEDY))?;
         Ok(Self { device: format!("/dev/zram{number}"), parts: Parts::Zram { number }, active: false })
     }
+}
+
+/// What this machine lacks to swap over nbd, if anything.
+#[must_use]
+pub fn nbd_lacks() -> Option<&'static str> {
+    if !Path::new("/sys/block/nbd0").exists() {
+        return Some("the kernel's module nbd ('modprobe nbd', where the kernel has it)");
+    }
+    command(NBD_CLIENT, &["-V"]).is_err().then_some("nbd-client")
+}
+
+/// The node of an nbd device that has no server.
+fn free_nbd() -> Option<String> {
+    let is_free = |number: &u32| {
+        let device = PathBuf::from(format!("/sys/block/nbd{number}"));
+        device.exists() && !device.join("pid").exists()
+    };
+    (0..MOST_NBD).find(is_free).map(|number| format!("/dev/nbd{number}"))
 }
 
 /// Whether this kernel's zram can compress so.
@@ -201,6 +249,7 @@ impl Drop for SwapDevice {
                     take_down("umount", &[&directory.path().display().to_string()]);
                 }
             }
+            Parts::Nbd => take_down(NBD_CLIENT, &["-d", &self.device]),
             Parts::Zram { number } => {
                 left.extend(write(format!("/sys/block/zram{number}/reset"), "1").err());
                 left.extend(write("/sys/class/zram-control/hot_remove", &number.to_string()).err());

@@ -26,8 +26,14 @@ kernel's own threads' not included. Ratios pair repetition with repetition; abov
 ";
 
 /// The ways to swap, in the order of the columns.
-const SWAPS: [(Versus, u32); 4] =
-    [(Versus::SwapRamdisk, 0), (Versus::SwapRamdisk, 3), (Versus::SwapZram, 0), (Versus::SwapZram, 3)];
+const SWAPS: [(Versus, u32); 6] = [
+    (Versus::SwapRamdisk, 0),
+    (Versus::SwapRamdisk, 3),
+    (Versus::SwapZram, 0),
+    (Versus::SwapZram, 3),
+    (Versus::SwapNbd, 0),
+    (Versus::SwapNbd, 3),
+];
 
 fn swap_name((versus, cluster): (Versus, u32)) -> String {
     format!("{}/{cluster}", versus.device())

@@ -18,7 +18,9 @@ Example:
   spillway bench paging --pattern random_read --store ram --repeat 5 --json
 
 It needs root, makes swap devices on a RAM disk and on zram and a memory
-control group, and takes them down at the end, also when it is interrupted.";
+control group, and takes them down at the end, also when it is interrupted.
+Where the kernel's nbd is loaded and nbd-client is installed, a donor by TCP is
+compared with swap over nbd to that donor too.";
 
 /// After so long a quick run begins nothing new.
 const QUICK_LIMIT: Duration = Duration::from_secs(300);
