@@ -232,7 +232,7 @@ fn run_error(spec: &RunSpec) -> impl Fn(RunError) -> SweepError {
 }
 
 /// Makes the runs of `grid` that `out` does not hold yet, and writes the table. Tells `progress` how many of
-/// how many are done after each.
+/// how many are done after each. Returns how many it made.
 ///
 /// # Errors
 /// A run or a file; runs that were done are kept.
@@ -241,7 +241,7 @@ pub fn sweep(
     out: &Path,
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
-) -> Result<(), SweepError> {
+) -> Result<usize, SweepError> {
     let runs = grid.runs();
     grid.check(&runs)?;
     fs::create_dir_all(out).map_err(file_error(out))?;
@@ -273,10 +273,11 @@ pub fn sweep(
         }
     });
     let (_, done, failed) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match failed {
-        Some(error) => Err(error),
-        None => write_table(&out.join(TABLE), runs.iter().filter_map(|spec| done.get(&key(spec)))),
+    if let Some(error) = failed {
+        return Err(error);
     }
+    write_table(&out.join(TABLE), runs.iter().filter_map(|spec| done.get(&key(spec))))?;
+    Ok(missing.len())
 }
 
 fn key(spec: &RunSpec) -> String {

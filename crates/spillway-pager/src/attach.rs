@@ -28,7 +28,7 @@ use crate::process::deck::Deck;
 use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
 use crate::run::known_sites::KnownSites;
-use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
+use crate::run::rendezvous::{self, BUILD, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::{Block, FaultMode};
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::run::store_health::{self, Voice};
@@ -289,9 +289,14 @@ impl Startup {
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
         let forked = self.forked.lock().ok().and_then(|forked| *forked);
         let control = Arc::new(rendezvous::connect(&self.run_name)?);
-        rendezvous::send(&control, &Hello { token: self.token.clone(), forked }, &[])?;
+        let hello = Hello { token: self.token.clone(), forked, build: BUILD.to_owned() };
+        rendezvous::send(&control, &hello, &[])?;
         let (welcome, fds) = rendezvous::receive::<Welcome>(&control)?
             .ok_or_else(|| AttachError::Refused("the supervisor has hung up".to_owned()))?;
+        // Before anything else of it is believed.
+        if welcome.build != BUILD {
+            return Err(RendezvousError::OtherBuild.into());
+        }
         if let Some(reason) = welcome.refusal {
             return Err(AttachError::Refused(reason));
         }

@@ -48,6 +48,24 @@ impl Latency {
         };
         self.buckets.iter().map(new).filter(|(_, count)| *count > 0).collect()
     }
+
+    /// The counts by powers of two, from the first that has any to the last, those between that have none
+    /// included: the bound in nanoseconds that latencies are below, and how many are.
+    #[must_use]
+    pub fn octaves(&self) -> Vec<(u64, u64)> {
+        let octave = |bound_ns: u64| bound_ns.max(1).ilog2();
+        let octaves = || self.buckets.iter().map(|(bound_ns, _)| octave(*bound_ns));
+        let (Some(first), Some(last)) = (octaves().min(), octaves().max()) else { return Vec::new() };
+        let bound_ns = |octave: u32| 1_u64.checked_shl(octave + 1).unwrap_or(u64::MAX);
+        let mut counts: Vec<(u64, u64)> = (first..=last).map(|octave| (bound_ns(octave), 0)).collect();
+        for (bound_ns, count) in &self.buckets {
+            if let Some((_, sum)) = counts.get_mut((octave(*bound_ns) - first) as usize) {
+                // Who tells of itself may tell anything.
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        counts
+    }
 }
 
 /// The latency in microseconds that `share` of those in `buckets` do not exceed, to 1/16; none where there
@@ -71,6 +89,16 @@ mod tests {
 
     fn latency(buckets: &[(u64, u64)]) -> Latency {
         Latency { buckets: buckets.to_vec(), ..Latency::default() }
+    }
+
+    #[test]
+    fn octaves_are_without_gaps_and_lose_nothing_whatever_is_told() {
+        let told = latency(&[(10, 5), (15, 1), (100, 2)]);
+        assert_eq!(told.octaves(), [(16, 6), (32, 0), (64, 0), (128, 2)]);
+        assert!(Latency::default().octaves().is_empty());
+        let strange = latency(&[(u64::MAX, u64::MAX), (0, 1), (u64::MAX, 1)]).octaves();
+        assert_eq!(strange.len(), 64);
+        assert_eq!((strange[0], strange[63]), ((2, 1), (u64::MAX, u64::MAX)));
     }
 
     #[test]

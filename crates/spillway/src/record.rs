@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::history::{Header, Look, Writer};
@@ -17,6 +18,7 @@ use spillway_snapshot::snapshot::{Body, Snapshot};
 use crate::exit::{Refusal, complain};
 use crate::status::{NOTHING, is_called};
 use crate::stop::{self, wait_or_stop};
+use crate::tier::print;
 
 const EXAMPLE: &str = "\
 Examples:
@@ -55,6 +57,20 @@ pub struct RecordArgs {
     /// Wait until something runs
     #[arg(long)]
     wait: bool,
+    /// Print at the end what was recorded, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was recorded, as `--json` prints it.
+#[derive(Serialize)]
+struct Recorded {
+    file: String,
+    looks: u64,
+    /// From the first look to the last.
+    recorded_s: f64,
+    /// How large the file is.
+    file_bytes: u64,
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -66,7 +82,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// Records, until the end.
 pub fn run(args: &RecordArgs) -> ExitCode {
     match record(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err((status, text)) => {
             complain(format!("record: {text}"));
             ExitCode::from(status)
@@ -80,12 +96,13 @@ struct Recording<'a> {
     writer: Option<Writer<File>>,
     began: Instant,
     looks: u64,
+    last_at_s: f64,
 }
 
-fn record(args: &RecordArgs) -> Result<(), Refusal> {
+fn record(args: &RecordArgs) -> Result<ExitCode, Refusal> {
     let stop = stop::on(&[SIGHUP, SIGINT, SIGTERM]).map_err(|error| (1, format!("signals: {error}")))?;
     let bar = progress();
-    let mut recording = Recording { args, writer: None, began: Instant::now(), looks: 0 };
+    let mut recording = Recording { args, writer: None, began: Instant::now(), looks: 0, last_at_s: 0.0 };
     let mut next = recording.began;
     loop {
         let seen = look(args);
@@ -108,12 +125,18 @@ fn record(args: &RecordArgs) -> Result<(), Refusal> {
     match recording.looks {
         0 if args.wait => Err((1, "nothing was recorded: nothing ran meanwhile".to_owned())),
         0 => Err((1, nothing(args))),
+        looks if args.json => {
+            let file_bytes = std::fs::metadata(&args.file).map_or(0, |file| file.len());
+            let file = args.file.display().to_string();
+            let recorded = Recorded { file, looks, recorded_s: recording.last_at_s, file_bytes };
+            print(&(serde_json::to_string_pretty(&recorded).unwrap_or_default() + "\n"))
+        }
         looks => {
             if std::io::stderr().is_terminal() {
                 let file = args.file.display();
                 complain(format!("{looks} looks are in {file}; make a page of them: spillway report {file}"));
             }
-            Ok(())
+            Ok(ExitCode::SUCCESS)
         }
     }
 }
@@ -140,7 +163,8 @@ impl Recording<'_> {
             let file = File::create_new(path).map_err(|error| failed(&error))?;
             self.writer = Some(Writer::new(file, &header).map_err(|error| failed(&error))?);
         }
-        let look = Look { at_s: self.began.elapsed().as_secs_f64(), seen };
+        self.last_at_s = self.began.elapsed().as_secs_f64();
+        let look = Look { at_s: self.last_at_s, seen };
         if let Some(writer) = &mut self.writer {
             writer.look(look).map_err(|error| failed(&error))?;
         }

@@ -42,6 +42,9 @@ use crate::watch::tier_metrics;
 /// What is managed where the command line says nothing.
 const CONFIGURATION: &str = "/etc/spillway/tier.toml";
 
+/// The policy of what the command line names, where it says nothing of one.
+const USUAL_POLICY: &str = "hotbox";
+
 const EXAMPLE: &str = "\
 Examples:
   spillway tier --local 20% --policy hotbox -- redis-server
@@ -75,9 +78,9 @@ pub struct TierArgs {
     /// Most fast memory: a size, or a share of what the processes have [default: all]
     #[arg(long, value_name = "SIZE|PCT")]
     local: Option<LocalBudget>,
-    /// The policy; 'spillway lab list' names them
-    #[arg(long, value_name = "NAME", default_value = "hotbox")]
-    policy: String,
+    /// The policy; 'spillway lab list' names them [default: hotbox]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
     /// A setting of the policy, such as throttle=false; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
@@ -88,36 +91,37 @@ pub struct TierArgs {
     #[arg(long, value_name = "PATH")]
     cgroup: Vec<PathBuf>,
     /// Groups and their limits from a TOML file [default: /etc/spillway/tier.toml]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "program", "local", "settings"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "program"])]
     config: Option<PathBuf>,
     /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, counter-samples, damon,
-    /// hint-faults or auto
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    source: Choice,
+    /// hint-faults or auto [default: auto]
+    #[arg(long, value_name = "NAME")]
+    source: Option<Choice>,
     /// Counters of accesses by node for HotBox's pauses, of the link to slow memory and samples of accesses
     /// where it has them, as a file that can be mapped [default: telemetry, and probes]
     #[arg(long, value_name = "FILE")]
     counters: Option<PathBuf>,
-    /// Most memory to move in a second
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
-    rate: Size,
-    /// Most of one core that telemetry, policy and moves may take, in percent
-    #[arg(long, value_name = "PCT", default_value_t = 2.0)]
-    telemetry_cpu: f64,
-    /// Least time between two scans, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    scan_interval: u64,
+    /// Most memory to move in a second, for each group [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    rate: Option<Size>,
+    /// Most of one core that telemetry, policy and moves may take, in percent [default: 2]
+    #[arg(long, value_name = "PCT")]
+    telemetry_cpu: Option<f64>,
+    /// Least time between two scans, in milliseconds [default: 100]
+    #[arg(long, value_name = "MS")]
+    scan_interval: Option<u64>,
     /// How marked pages of PROGRAM come to fast memory: 'on-demand', by their next access, which stops at the
     /// page; 'batches', with all that a scan found accessed; 'auto', the first that works here
     #[arg(long, value_name = "HOW", default_value = "batches")]
     migration: Migration,
     /// What decides when scans come: the budget of --telemetry-cpu alone ('budget'), or up to eight times as
-    /// often while fast memory is short of free pages ('pressure')
-    #[arg(long, value_name = "PACE", default_value = "budget")]
-    scan_pace: ScanPace,
+    /// often while fast memory is short of free pages ('pressure') [default: budget]
+    #[arg(long, value_name = "PACE")]
+    scan_pace: Option<ScanPace>,
     /// Most of one core that measuring the way to slow memory may take, in percent; 0: measure it once
-    #[arg(long, value_name = "PCT", default_value_t = 0.1)]
-    link_cpu: f64,
+    /// [default: 0.1]
+    #[arg(long, value_name = "PCT")]
+    link_cpu: Option<f64>,
     /// Go on although the kernel migrates pages by itself
     #[arg(long)]
     beside_kernel: bool,
@@ -196,46 +200,65 @@ pub fn run(args: TierArgs) -> ExitCode {
 }
 
 impl TierArgs {
-    fn config(&self) -> Result<Config, Refusal> {
+    /// What the command line names, or else the file that it names or the usual one; an option goes before
+    /// the file's key.
+    fn config(&self, usual: &Path) -> Result<Config, Refusal> {
         let named = !self.pid.is_empty() || !self.cgroup.is_empty() || !self.program.is_empty();
         let mut config = if named {
-            let group = Group {
-                name: "command-line".to_owned(),
-                policy: self.policy.clone(),
-                settings: self
-                    .settings
-                    .iter()
-                    .map(|Setting(key, value)| (key.clone(), value.clone()))
-                    .collect(),
-                local: self.local,
-                pids: self.pid.clone(),
-                cgroups: self.cgroup.clone(),
-            };
-            Config {
-                source: self.source,
-                migration_per_s: self.rate.bytes().to_string(),
-                telemetry_cpu_pct: self.telemetry_cpu,
-                scan_interval_ms: self.scan_interval,
-                scan_pace: self.scan_pace,
-                link_cpu_pct: self.link_cpu,
-                group: vec![group],
-                ..Config::default()
-            }
+            Config { group: vec![self.own_group()], ..Config::default() }
         } else {
-            let path = self.config.as_deref().unwrap_or(Path::new(CONFIGURATION));
-            if self.config.is_none() && !path.exists() {
-                return Err(refuse(format!(
-                    "nothing to manage; give --pid, --cgroup or -- PROGRAM, or write {CONFIGURATION}"
-                )));
-            }
-            Config::read(path).map_err(refuse)?
+            self.read(usual)?
         };
         config.fast = self.fast.clone().or(config.fast);
         config.slow = self.slow.clone().or(config.slow);
+        config.source = self.source.unwrap_or(config.source);
         config.counters = self.counters.clone().or(config.counters);
-        config.beside_kernel |= self.beside_kernel;
-        config.pause_kernel |= self.pause_kernel;
+        config.migration_per_s = self.rate.map_or(config.migration_per_s, |rate| rate.bytes().to_string());
+        config.telemetry_cpu_pct = self.telemetry_cpu.unwrap_or(config.telemetry_cpu_pct);
+        config.scan_interval_ms = self.scan_interval.unwrap_or(config.scan_interval_ms);
+        config.scan_pace = self.scan_pace.unwrap_or(config.scan_pace);
+        config.link_cpu_pct = self.link_cpu.unwrap_or(config.link_cpu_pct);
+        // Each of the two excludes the other, wherever that one stands.
+        if self.beside_kernel || self.pause_kernel {
+            (config.beside_kernel, config.pause_kernel) = (self.beside_kernel, self.pause_kernel);
+        }
         Ok(config)
+    }
+
+    /// The group that the command line describes.
+    fn own_group(&self) -> Group {
+        Group {
+            name: "command-line".to_owned(),
+            policy: self.policy.clone().unwrap_or_else(|| USUAL_POLICY.to_owned()),
+            settings: self.settings.iter().map(|Setting(key, value)| (key.clone(), value.clone())).collect(),
+            local: self.local,
+            pids: self.pid.clone(),
+            cgroups: self.cgroup.clone(),
+        }
+    }
+
+    /// Reads the file. An option that describes the command line's own group has none to describe then.
+    fn read(&self, usual: &Path) -> Result<Config, Refusal> {
+        let path = self.config.as_deref().unwrap_or(usual);
+        if self.config.is_none() && !path.exists() {
+            return Err(refuse(format!(
+                "nothing to manage; give --pid, --cgroup or -- PROGRAM, or write {}",
+                usual.display()
+            )));
+        }
+        let of_a_group = [
+            ("--policy", "policy", self.policy.is_some()),
+            ("--set", "settings", !self.settings.is_empty()),
+            ("--local", "local", self.local.is_some()),
+        ];
+        if let Some((option, key, _)) = of_a_group.into_iter().find(|(.., is_given)| *is_given) {
+            let path = path.display();
+            return Err(refuse(format!(
+                "{option} is of what --pid, --cgroup or -- PROGRAM names; \
+                 groups of {path} have the key '{key}'"
+            )));
+        }
+        Config::read(path).map_err(refuse)
     }
 }
 
@@ -263,7 +286,8 @@ fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, St
         return none("only a program that the daemon starts can have a marker".to_owned());
     }
     if !policies.iter().any(|policy| policy.marks_to_promote()) {
-        return none(format!("{} marks pages to learn what is used, too many to stop at each", args.policy));
+        let policy = args.policy.as_deref().unwrap_or(USUAL_POLICY);
+        return none(format!("{policy} marks pages to learn what is used, too many to stop at each"));
     }
     if machine::preload_library().is_none() {
         return none("the preload library is missing".to_owned());
@@ -292,7 +316,7 @@ fn start_program(words: &[OsString], markers: Option<&Markers>) -> Result<Child,
 }
 
 fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
-    let config = args.config()?;
+    let config = args.config(Path::new(CONFIGURATION))?;
     if args.program.is_empty()
         && config.group.iter().all(|group| group.pids.is_empty() && group.cgroups.is_empty())
     {
@@ -443,5 +467,112 @@ pub fn print(text: &str) -> Result<ExitCode, Refusal> {
             Err((1, format!("standard output: {error}; the report could not be printed")))
         }
         _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        tier: TierArgs,
+    }
+
+    /// What is to be done by these words, where the usual file is this one.
+    fn config(usual: &Path, words: &[&str]) -> Result<Config, Refusal> {
+        let words = ["tier"].into_iter().chain(words.iter().copied());
+        Line::try_parse_from(words).unwrap().tier.config(usual)
+    }
+
+    const FILE: &str = "source = 'idle-pages'\nfast = '0'\nslow = '1'\nmigration_per_s = '1M'\n\
+                        telemetry_cpu_pct = 1.0\nscan_interval_ms = 50\nscan_pace = 'budget'\n\
+                        link_cpu_pct = 0.5\ncounters = '/a'\npause_kernel = true\n\
+                        [[group]]\nname = 'g'\npolicy = 'tpp'\nlocal = '20%'\npids = [1]\n";
+
+    #[test]
+    fn every_option_goes_before_its_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        let path = file.path().to_str().unwrap();
+        let options: [&[&str]; 10] = [
+            &["--fast", "2"],
+            &["--slow", "3"],
+            &["--source", "damon"],
+            &["--counters", "/b"],
+            &["--rate", "2M"],
+            &["--telemetry-cpu", "3"],
+            &["--scan-interval", "70"],
+            &["--scan-pace", "pressure"],
+            &["--link-cpu", "0"],
+            &["--beside-kernel"],
+        ];
+        let as_written = Config::read(file.path()).unwrap();
+        assert_eq!(config(file.path(), &[]), Ok(as_written.clone()));
+        let expected = Config {
+            fast: Some("2".parse().unwrap()),
+            slow: Some("3".parse().unwrap()),
+            source: Choice::Damon,
+            counters: Some("/b".into()),
+            migration_per_s: (2 << 20).to_string(),
+            telemetry_cpu_pct: 3.0,
+            scan_interval_ms: 70,
+            scan_pace: ScanPace::Pressure,
+            link_cpu_pct: 0.0,
+            beside_kernel: true,
+            pause_kernel: false,
+            group: as_written.group.clone(),
+        };
+        let all = options.concat();
+        assert_eq!(config(file.path(), &all), Ok(expected.clone()), "beside the usual file");
+        let none = Path::new("/none.toml");
+        assert_eq!(
+            config(none, &[&all[..], &["--config", path]].concat()),
+            Ok(expected),
+            "beside a named one"
+        );
+    }
+
+    #[test]
+    fn an_option_of_a_group_is_refused_beside_a_file_and_names_the_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        let path = file.path().to_str().unwrap();
+        for (words, key) in [
+            (["--policy", "hotbox"], "'policy'"),
+            (["--set", "speed=1"], "'settings'"),
+            (["--local", "4G"], "'local'"),
+        ] {
+            for words in [&words[..], &[words[0], words[1], "--config", path]] {
+                let (status, text) = config(file.path(), words).unwrap_err();
+                assert_eq!(status, exit::CANNOT_START);
+                assert!(text.contains(words[0]) && text.contains(key) && text.contains(path), "{text}");
+                assert!(!text.contains('\n'), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_command_line_names_has_its_options_and_no_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        let plain = config(file.path(), &["--pid", "7"]).unwrap();
+        let group =
+            Group { name: "command-line".into(), policy: "hotbox".into(), pids: vec![7], ..Group::default() };
+        assert_eq!(plain, Config { group: vec![group.clone()], ..Config::default() });
+        let words = ["--policy", "tpp", "--local", "4G", "--rate", "2M", "--pid", "7"];
+        let group = Group {
+            policy: "tpp".into(),
+            local: Some(LocalBudget::Bytes(Size::from_bytes(4 << 30))),
+            ..group
+        };
+        let expected =
+            Config { migration_per_s: (2 << 20).to_string(), group: vec![group], ..Config::default() };
+        assert_eq!(config(file.path(), &words), Ok(expected));
+        let (_, text) = config(Path::new("/none.toml"), &["--policy", "tpp"]).unwrap_err();
+        assert!(text.contains("nothing to manage") && text.contains("/none.toml"), "{text}");
     }
 }

@@ -536,6 +536,16 @@ fn lab_sweeps_a_grid_into_a_table() {
     let output = spillway(&["lab", "sweep", grid.to_str().unwrap(), "-o", out.to_str().unwrap()]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert!(std::fs::read(out.join("runs.parquet")).unwrap().starts_with(b"PAR1"));
+    std::fs::write(
+        &grid,
+        "workloads = ['uniform-kv']\npolicies = ['all-remote', 'hotbox', 'tpp']\nbytes = 2097152\n",
+    )
+    .unwrap();
+    let output = spillway(&["lab", "sweep", grid.to_str().unwrap(), "-o", out.to_str().unwrap(), "--json"]);
+    let swept: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let table = out.join("runs.parquet").display().to_string();
+    let expected = serde_json::json!({ "table": table, "runs": 3, "runs_made": 1, "runs_kept": 2 });
+    assert_eq!((swept, stderr(&output).as_str()), (expected, ""));
     std::fs::write(&grid, "workloads = 7").unwrap();
     let output = spillway(&["lab", "sweep", grid.to_str().unwrap(), "-o", out.to_str().unwrap()]);
     assert!(code(&output) == 1 && stderr(&output).contains("is no grid"), "{}", stderr(&output));

@@ -70,10 +70,15 @@ fn chromium(profile: &Path) -> Command {
 /// What a browser that may reach this machine alone makes of the page once it has asked for rows, and what
 /// it says of errors on its way.
 fn shown(port: u16) -> (String, String) {
+    shown_at(port, "")
+}
+
+/// The same of what its address says is chosen.
+fn shown_at(port: u16, chosen: &str) -> (String, String) {
     let profile = tempfile::tempdir().unwrap();
     let output = chromium(profile.path())
         .args(["--enable-logging=stderr", "--dump-dom"])
-        .arg(format!("http://127.0.0.1:{port}/"))
+        .arg(format!("http://127.0.0.1:{port}/{chosen}"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -123,9 +128,21 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
     for text in [&format!("<td>{pid}</td>"), "time lost", "compressed:", "class=\"local\"", "inline mode"] {
         assert!(dom.contains(text), "no {text:?} in {dom}");
     }
-    for text in ["of them ahead", "evicted: ", "kept in use ", ":1</td>"] {
+    for text in ["of them ahead", "evicted: ", "kept in use ", ":1</td>", "traffic a second"] {
         assert!(dom.contains(text), "no {text:?} in {dom}");
     }
+    // Of each fault that was counted how long it took is known, by powers of two.
+    let latency = &row["fault_latency"];
+    let octaves: Vec<(u64, u64)> = serde_json::from_value(latency["octaves"].clone()).unwrap();
+    assert_eq!(octaves.iter().map(|(_, faults)| faults).sum::<u64>(), latency["count"].as_u64().unwrap());
+    assert!(octaves.windows(2).all(|pair| pair[1].0 == 2 * pair[0].0), "{latency}");
+    let key = format!("#show={}/{supervisor}/", row["uid"]);
+    let (chosen, log_of_chosen) = shown_at(port, &key);
+    for text in ["show all", "faults took since the start", "class=\"chart latency\"", "aria-current"] {
+        assert!(chosen.contains(text), "no {text:?} in {chosen}");
+    }
+    assert_eq!(chosen.matches("class=\"card\"").count(), 1, "{chosen}");
+    assert!(!log_of_chosen.contains(":CONSOLE"), "{log_of_chosen}");
     let [light, dark] = [("light", 1), ("dark", 0)].map(|(name, scheme)| {
         let file = launch.work().join(format!("{name}.png"));
         picture(port, scheme, &file);

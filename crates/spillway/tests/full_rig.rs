@@ -19,9 +19,9 @@ fn an_interrupt_keeps_the_runs_that_were_made() {
     let (kernel, results) = (kernel(), tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
     command.args(["bench", "rig", "--quick", "--jobs", "1", "--workload", "uniform"]);
-    command.args(["--policy", "none", "--policy", "all-local", "--to"]).arg(results.path());
+    command.args(["--policy", "none", "--policy", "all-local", "--json", "--to"]).arg(results.path());
     command.arg("--kernel").arg(kernel.parent().unwrap());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = Vec::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         said.push(line.unwrap());
@@ -35,6 +35,9 @@ fn an_interrupt_keeps_the_runs_that_were_made() {
         serde_json::from_slice(&fs::read(results.path().join("results.json")).unwrap()).unwrap();
     assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
     assert_eq!(rows[0]["policy"], "none");
+    let told: Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
+    assert_eq!(told["rows"], rows);
+    assert!(told["goals"].is_array(), "{told}");
     assert!(rows[0]["local_hit_ratio"].as_f64() > Some(0.0), "{rows}");
 }
 

@@ -183,6 +183,17 @@ fn a_run_is_recorded_until_its_end_and_shown_in_figures_and_as_a_page() {
     let name = file.to_str().unwrap();
     let pid = watched.running.pid().as_raw_nonzero().to_string();
     let mut recorder = Running::start(&mut command(&["record", "--every", "0.1", name, &pid]));
+    let short = place.path().join("short.history");
+    let told = spillway(&["record", "--json", "--every", "0.1", "--for", "1", short.to_str().unwrap(), &pid]);
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(
+        (told["file"].as_str(), told["looks"].as_u64()),
+        (short.to_str(), Some(looks(&short).len() as u64))
+    );
+    assert_eq!(told["file_bytes"].as_u64(), Some(fs::metadata(&short).unwrap().len()), "{told}");
+    let seconds = told["recorded_s"].as_f64().unwrap();
+    assert!((seconds - looks(&short).last().unwrap()["at_s"].as_f64().unwrap()).abs() < 0.01, "{told}");
+    fs::remove_file(&short).unwrap();
     until(PATIENCE, "ten looks", || (lines(&file) > 10).then_some(()));
     let finished = watched.stop(Signal::USR1);
     assert_eq!(finished.success(), "ready\nwhole\n");

@@ -85,6 +85,27 @@ fn an_imported_trace_runs_under_a_policy() {
 }
 
 #[test]
+fn what_was_imported_or_recorded_is_told_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, trace) = (folder.path().join("accesses.txt"), folder.path().join("one.trace"));
+    fs::write(&text, plain_text()).unwrap();
+    let trace = trace.to_str().unwrap();
+    let output = lab(&["import", "--json", "-f", "plain", "-o", trace, text.to_str().unwrap()]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!({
+        "file": trace, "records": 4096, "tasks": 1, "touched_bytes": 2 << 20, "most_held_bytes": 2 << 20
+    });
+    assert_eq!((told, stderr(&output).as_str()), (expected, ""));
+    // Its standard output is the program's, so that what was written is told on the other.
+    let output = lab(&["record", "--json", "-o", trace, "--", "seq", "1", "3"]);
+    assert_eq!(output.stdout, b"1\n2\n3\n", "{}", stderr(&output));
+    let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert!(told["file"] == trace && told["tasks"] == 1 && told["records"].as_u64() > Some(1000), "{told}");
+    let bytes = |key: &str| told[key].as_u64().unwrap();
+    assert!(0 < bytes("most_held_bytes") && bytes("most_held_bytes") <= bytes("touched_bytes"), "{told}");
+}
+
+#[test]
 fn a_trace_is_replayed_under_the_policies_of_the_caching_field() {
     let folder = tempfile::tempdir().unwrap();
     let trace = import(folder.path());

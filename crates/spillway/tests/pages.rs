@@ -6,9 +6,10 @@ mod pages_common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 
-use pages_common::{Shown, commands, expect_shape, newcomers_commands, on_a_terminal, root, shape, typed};
+use pages_common::{
+    all_pages, command_lines, commands, expect_shape, newcomers_commands, on_a_terminal, root, shape, typed,
+};
 
 /// What is done here with a command on a newcomer's page.
 #[derive(Clone, Copy, Debug)]
@@ -133,39 +134,15 @@ fn wrong(line: &str, helps: &BTreeMap<String, String>) -> Option<String> {
 
 /// The command lines of Spillway's that a page has, in its blocks and between backticks.
 fn named(page: &str) -> Vec<String> {
-    let in_blocks = commands(page).into_iter().map(|Shown { command, .. }| command);
-    let between = page
-        .lines()
-        .filter(|line| !line.starts_with("```"))
-        .flat_map(|line| line.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>());
-    let parts = in_blocks.chain(between).flat_map(|line| {
-        line.split(" && ").flat_map(|part| part.split(" | ")).map(str::to_owned).collect::<Vec<_>>()
-    });
-    let bare = |line: String| line.trim().trim_start_matches("sudo ").to_owned();
-    parts.map(bare).filter(|line| line.starts_with("spillway ")).collect()
-}
-
-fn pages_below(directory: &Path, found: &mut Vec<std::path::PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.is_dir() {
-            pages_below(&entry, found);
-        } else if entry.extension().is_some_and(|extension| extension == "md") {
-            found.push(entry);
-        }
-    }
+    command_lines(page).into_iter().filter(|line| line.starts_with("spillway ")).collect()
 }
 
 #[test]
 fn every_command_that_a_page_names_exists_with_its_options() {
     let helps = helps();
-    let mut pages =
-        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root().join(name)).to_vec();
-    for directory in ["docs", "examples", "bench"] {
-        pages_below(&root().join(directory), &mut pages);
-    }
     let mut checked = 0;
     let mut mistakes = Vec::new();
-    for page in pages {
+    for page in all_pages() {
         for line in named(&fs::read_to_string(&page).unwrap()) {
             checked += 1;
             mistakes.extend(wrong(&line, &helps).map(|what| format!("{}: {line}: {what}", page.display())));

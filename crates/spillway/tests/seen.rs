@@ -395,6 +395,29 @@ fn top_costs_little_by_the_look_and_for_its_first_screen() {
     end(watched);
 }
 
+/// Of several starts the quickest counts: the machine may have other things to do.
+#[test]
+fn tops_first_screen_is_there_within_a_second() {
+    const STARTS: usize = 5;
+    let launch = Launch::local_mib(8);
+    let watched = at_work(&launch);
+    let quickest = |seconds: &mut dyn FnMut() -> f64| (0..STARTS).map(|_| seconds()).fold(f64::MAX, f64::min);
+    let once_s = quickest(&mut || {
+        let began = Instant::now();
+        let shown = text(&spillway(&["top", "--once"]).stdout);
+        assert!(shown.contains("hold"), "{shown}");
+        began.elapsed().as_secs_f64()
+    });
+    let screen_s = quickest(&mut || {
+        let mut command = Command::new(python());
+        command.arg(source("top_cost.py")).args([env!("CARGO_BIN_EXE_spillway"), "hold", "1"]);
+        let cost = Running::start(&mut command).finish(PATIENCE).success();
+        serde_json::from_str::<Value>(&cost).unwrap()["first_screen_s"].as_f64().unwrap()
+    });
+    assert!(once_s < 1.0 && screen_s < 1.0, "--once {once_s} s, a screen {screen_s} s");
+    end(watched);
+}
+
 /// Asks for something by HTTP; returns the head and the body.
 fn get(stream: &mut (impl Read + Write), host: &str, path: &str) -> (String, String) {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).unwrap();

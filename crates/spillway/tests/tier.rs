@@ -53,6 +53,18 @@ fn a_configuration_of_nonsense_is_refused_in_one_line() {
 }
 
 #[test]
+fn an_option_of_a_group_beside_a_file_is_refused_in_one_line() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "[[group]]\nname = 'g'\npolicy = 'hotbox'\npids = [1]\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let (code, text) = complaint(&["tier", "--policy", "indigo", "--config", path]);
+    assert!(code == 125 && text.contains("--policy") && text.contains(path), "{code}: {text}");
+    // It is the option that counts, not what the file says.
+    let (code, text) = complaint(&["tier", "--scan-interval", "0", "--config", path]);
+    assert!(code == 125 && text.contains("scan_interval_ms"), "{code}: {text}");
+}
+
+#[test]
 fn without_a_daemon_status_and_explain_say_so() {
     let state = tempfile::tempdir().unwrap();
     let state = state.path().to_str().unwrap();

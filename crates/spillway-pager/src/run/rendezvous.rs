@@ -21,6 +21,10 @@ use thiserror::Error;
 use crate::run::settings::Settings;
 use crate::run::state::Child;
 
+/// Which build this is: the library in a program and its run's supervisor are to be of one, since messages
+/// and the run's memory have other forms in another.
+pub const BUILD: &str = env!("SPILLWAY_BUILD");
+
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_FDS: usize = 32;
 
@@ -31,6 +35,9 @@ pub struct Hello {
     pub token: String,
     /// What a forked child got from its parent.
     pub forked: Option<Child>,
+    /// [`BUILD`] of the process's library. Libraries of before this was had none.
+    #[serde(default)]
+    pub build: String,
 }
 
 /// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
@@ -39,6 +46,9 @@ pub struct Hello {
 /// tape where it is to play one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
+    /// [`BUILD`] of the supervisor. Those of before this was had none.
+    #[serde(default)]
+    pub build: String,
     /// The process's entry in the run's state.
     pub entry: usize,
     /// What the run was started with.
@@ -92,6 +102,12 @@ pub enum RendezvousError {
              the program in a network namespace that it may not leave?"
     )]
     Connection(#[from] Errno),
+    /// The library was replaced since the run began.
+    #[error(
+        "the library is of another build than the supervisor of this run: if Spillway was upgraded \
+         meanwhile, end the run and start it again, else install or build both anew"
+    )]
+    OtherBuild,
     /// A message is not what it should be.
     #[error("the supervisor of this run speaks another version of Spillway: {0}")]
     Message(String),
@@ -215,7 +231,8 @@ mod tests {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
-        let hello = Hello { token: "t".into(), forked: Some(Child { entry: 3, claim: 9 }) };
+        let hello =
+            Hello { token: "t".into(), forked: Some(Child { entry: 3, claim: 9 }), build: BUILD.into() };
         send(&a, &hello, &[file.as_fd(), file.as_fd()]).unwrap();
         let (back, fds) = receive::<Hello>(&b).unwrap().unwrap();
         assert_eq!((back.token.as_str(), back.forked, fds.len()), ("t", hello.forked, 2));

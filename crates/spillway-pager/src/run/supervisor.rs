@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::run::connections::{Endings, ServerConnections};
 use crate::run::own_stores::{self, OwnStores};
 use crate::run::reaper::Reaper;
-use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
+use crate::run::rendezvous::{self, BUILD, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, RunState, slot_ranges};
 use crate::run::store_counts::MAX_STORES;
@@ -355,6 +355,10 @@ impl Supervisor {
         if hello.token != self.token {
             return false;
         }
+        if hello.build != BUILD {
+            let refusal = RendezvousError::OtherBuild.to_string();
+            return self.send_welcome(index, 0, Some(refusal), &Parts::default()).is_ok();
+        }
         self.welcome(index, hello.forked).is_ok()
     }
 
@@ -422,6 +426,7 @@ impl Supervisor {
         parts: &Parts,
     ) -> Result<(), RendezvousError> {
         let message = Welcome {
+            build: BUILD.to_owned(),
             entry,
             settings: self.settings.clone(),
             store_has_fds: self.stores.fds().map(|fds| fds.map(|fd| fd.is_some())).collect(),

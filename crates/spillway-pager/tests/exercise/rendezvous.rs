@@ -54,7 +54,7 @@ fn json(message: &impl Serialize) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    json(&Hello { token: "t".into(), forked: Some(Child { entry: 3, claim: 9 }) })
+    json(&Hello { token: "t".into(), forked: Some(Child { entry: 3, claim: 9 }), build: "b".into() })
 }
 
 fn welcome() -> Vec<u8> {
@@ -71,6 +71,7 @@ fn welcome() -> Vec<u8> {
         seal: Default::default(),
     };
     json(&Welcome {
+        build: "b".to_owned(),
         entry: 1,
         settings,
         store_has_fds: vec![[true, false]],

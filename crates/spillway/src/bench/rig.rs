@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use serde::Serialize;
 use spillway_bench::rig::plan::{POLICIES, Plan, WORKLOADS};
-use spillway_bench::rig::report::{Row, goals};
+use spillway_bench::rig::report::{Goal, Row, goals};
 use spillway_bench::rig::{Progress, lab, measure, page};
 use spillway_report::order::distinct;
 use spillway_report::whole_file;
 use spillway_tier::pace::ScanPace;
 use spillway_tier::source::Choice;
 
-use super::session::{expect_place, failure, interruption, progress_bar, show_done, this_command};
+use super::session::{
+    expect_place, failure, interruption, print_json, printed, progress_bar, show_done, this_command,
+};
 
 /// A guest takes many seconds, in which the time left goes down.
 const TICK: Duration = Duration::from_secs(1);
@@ -93,6 +96,16 @@ pub struct RigArgs {
     /// A shorter time, at one latency and one share of local memory
     #[arg(long)]
     quick: bool,
+    /// Print the results as JSON: rows and goals, or with --lab the pairs
+    #[arg(long)]
+    json: bool,
+}
+
+/// What guests came to, as `--json` prints it.
+#[derive(Serialize)]
+struct Results<'a> {
+    rows: &'a [Row],
+    goals: &'a [Goal],
 }
 
 fn source_name(text: &str) -> Result<String, String> {
@@ -141,7 +154,7 @@ impl RigArgs {
 pub fn run(args: &RigArgs) -> ExitCode {
     let plan = args.plan();
     if let Some(results) = &args.lab {
-        return compare_with_lab(results, &args.to, &plan).map_or_else(failure, |()| ExitCode::SUCCESS);
+        return compare_with_lab(results, args, &plan).unwrap_or_else(failure);
     }
     let made = fs::create_dir_all(&args.to).map_err(|error| no_directory(&args.to, &error));
     if let Err(reason) = made.and_then(|()| expect_place(&args.to.join("results.json"))) {
@@ -181,9 +194,10 @@ pub fn run(args: &RigArgs) -> ExitCode {
         Ok(measured) => measured,
         Err(error) => return failure(error),
     };
-    if let Err(error) = write(&args.to, &rows, &plan) {
-        return failure(error);
-    }
+    let printed = match write(args, &rows, &plan) {
+        Ok(printed) => printed,
+        Err(error) => return failure(error),
+    };
     if interrupted.load(Ordering::Relaxed) {
         let made = rows.len();
         return failure(format!("interrupted; {made} of {all} runs are in {}", args.to.display()));
@@ -191,11 +205,11 @@ pub fn run(args: &RigArgs) -> ExitCode {
     if failed > 0 {
         return failure(format!("{failed} of {all} runs failed; see above"));
     }
-    ExitCode::SUCCESS
+    printed
 }
 
 /// Runs in the lab what the rig's results say, prints both, and writes lab.json.
-fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String> {
+fn compare_with_lab(results: &Path, args: &RigArgs, plan: &Plan) -> Result<ExitCode, String> {
     let text = fs::read(results)
         .map_err(|error| format!("cannot read {}: {error}; name a rig's results.json", results.display()))?;
     let rows: Vec<Row> = serde_json::from_slice(&text)
@@ -206,23 +220,18 @@ fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String
     });
     let pairs = pairs.map_err(|error| error.to_string())?;
     let json = serde_json::to_string_pretty(&pairs).map_err(|error| error.to_string())?;
-    let path = to.join("lab.json");
-    fs::create_dir_all(to)
+    let path = args.to.join("lab.json");
+    fs::create_dir_all(&args.to)
         .and_then(|()| whole_file::write(&path, json + "\n"))
         .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
-    told(writeln!(std::io::stdout(), "{}", lab::markdown(&pairs)))
+    if args.json {
+        return Ok(print_json(&pairs));
+    }
+    Ok(printed(writeln!(std::io::stdout(), "{}", lab::markdown(&pairs))))
 }
 
 fn no_directory(to: &Path, error: &std::io::Error) -> String {
     format!("cannot make {}: {error}; check --to", to.display())
-}
-
-/// What is to be said of results that were printed, or not. A reader that went away has seen what it wanted.
-fn told(outcome: std::io::Result<()>) -> Result<(), String> {
-    match outcome {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(format!("cannot print: {error}")),
-        _ => Ok(()),
-    }
 }
 
 fn describe(row: &Row) -> String {
@@ -236,7 +245,8 @@ fn describe(row: &Row) -> String {
 }
 
 /// Writes the results, and prints which goals they meet.
-fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
+fn write(args: &RigArgs, rows: &[Row], plan: &Plan) -> Result<ExitCode, String> {
+    let to = args.to.as_path();
     let goals = goals(rows);
     let json = serde_json::to_string_pretty(rows).map_err(|error| error.to_string())?;
     let platforms = rows.iter().map(|row| (row.latency_ns, row.contention_pct));
@@ -259,11 +269,14 @@ fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
         whole_file::write(&path, text)
             .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
     }
+    if args.json {
+        return Ok(print_json(&Results { rows, goals: &goals }));
+    }
     let mut out = std::io::stdout();
-    let printed = writeln!(out, "{markdown}").and_then(|()| {
+    let outcome = writeln!(out, "{markdown}").and_then(|()| {
         goals.iter().try_for_each(|goal| {
             writeln!(out, "{}: {}: {}", if goal.met { "met" } else { "NOT met" }, goal.wanted, goal.found)
         })
     });
-    told(printed)
+    Ok(printed(outcome))
 }

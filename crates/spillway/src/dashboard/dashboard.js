@@ -1,13 +1,18 @@
-// Asks for what runs once a second, and shows it. Names come from programs: they are set as text, never as
-// markup.
+// Asks for what runs once a second, and shows it: all of it, or what was chosen in detail. Names come from
+// programs: they are set as text, never as markup.
 'use strict';
 
 const PERIOD_MS = 1000;
 const KEPT_POINTS = 300; // five minutes
 const SVG = 'http://www.w3.org/2000/svg';
+const PRESSED_MS = 2000; // after so long a button that is held down holds up nothing
 const histories = new Map();
+// What tables of a kind are sorted by: a column, and whether for the first or the second time.
+const sorts = new Map();
+let last = { rows: [], silent: [] };
 let heat = [];
 let pools = [];
+let pressed_at = -Infinity;
 
 const scaled = (value, step, units) => {
   let unit = 0;
@@ -63,20 +68,123 @@ const rates_of = (row) => {
   ];
 };
 
-const listed = (row) => {
-  const line = element('tr', undefined, row.kind);
-  const memory = element('td', undefined, 'memory');
-  memory.append(bar(row));
-  line.append(element('td', row.name), element('td', String(row.pid)), memory);
-  const far = row.kind === 'donor' ? '-' : bytes(row.far_bytes);
-  const cells = [bytes(row.local_bytes), bytes(row.local_limit_bytes), far, ...rates_of(row)];
-  for (const cell of cells) { line.append(element('td', cell, 'number')); }
-  return line;
+const known = (value, shown) => value === null ? '-' : shown(value);
+
+// Of a table: what a cell shows, and by what its column is sorted.
+const cell = (content, value = content, ...classes) => ({ content, value, classes });
+const size = (value, ...classes) => cell(bytes(value), value, ...classes);
+const amount = (value, ...classes) => cell(known(value, count), value, ...classes);
+// Cells in a line, with lines that stay below it.
+const lined = (cells, below = [], ...classes) => ({ cells, below, classes });
+
+const drawn_line = ({ cells, below, classes }) => {
+  const line = element('tr', undefined, ...classes);
+  for (const { content, classes: kinds } of cells) {
+    const made = element('td', undefined, ...kinds);
+    made.append(content);
+    line.append(made);
+  }
+  return [line, ...below];
 };
 
-const key_of = (row) => `${row.uid}/${row.supervisor_pid}`;
+// The first click puts the greatest number first, or the first letter; the second turns that round.
+const direction = ({ column, turn }, lines) => {
+  const is_text = lines.some((line) => typeof line.cells[column].value === 'string');
+  return is_text === (turn === 1) ? 1 : -1;
+};
 
-// Lines of one chart: a class and a value for each point.
+// What has no value comes last either way.
+const sorted = (kind, lines) => {
+  const by = sorts.get(kind);
+  if (by === undefined) { return lines; }
+  const way = direction(by, lines);
+  const order = (a, b) => typeof a === 'string' ? a.localeCompare(b) : a - b;
+  return [...lines].sort((one, other) => {
+    const [a, b] = [one, other].map((line) => line.cells[by.column].value);
+    return a === null || b === null ? (a === null) - (b === null) : way * order(a, b);
+  });
+};
+
+const by_a_click = (kind, column) => {
+  const { column: before, turn } = sorts.get(kind) ?? {};
+  if (before === column && turn === 2) { sorts.delete(kind); } else {
+    sorts.set(kind, { column, turn: before === column ? 2 : 1 });
+  }
+  show();
+};
+
+// The heading of a column, which sorts by it.
+const sorter = (kind, owner, column, name) => {
+  const button = element('button', name);
+  button.type = 'button';
+  button.id = `sort-${kind}-${owner}-${column}`;
+  button.addEventListener('click', () => by_a_click(kind, column));
+  return button;
+};
+
+const mark_sorted = (kind, headings, lines) => headings.forEach((heading, column) => {
+  const by = sorts.get(kind);
+  if (by?.column === column && lines.length > 0) {
+    heading.setAttribute('aria-sort', direction(by, lines) > 0 ? 'ascending' : 'descending');
+  } else { heading.removeAttribute('aria-sort'); }
+});
+
+// Tables of one kind are sorted alike; `owner` tells them apart.
+const tabled = (kind, owner, names, lines) => {
+  const table = element('table');
+  const head = element('tr');
+  const headings = names.map((name, column) => {
+    const heading = element('th');
+    heading.append(sorter(kind, owner, column, name));
+    return heading;
+  });
+  mark_sorted(kind, headings, lines);
+  head.append(...headings);
+  table.append(head, ...sorted(kind, lines).flatMap(drawn_line));
+  return table;
+};
+
+// Whose the row is: of a process with its number.
+const key_of = (row) => `${row.uid}/${row.supervisor_pid}/${row.process_pid ?? ''}`;
+const chosen_key = () => new URLSearchParams(location.hash.slice(1)).get('show');
+
+const listed = (row, below) => {
+  const name = element('a', row.name);
+  name.href = `#show=${key_of(row)}`;
+  name.id = `show-${key_of(row)}`;
+  if (key_of(row) === chosen_key()) { name.setAttribute('aria-current', 'true'); }
+  const donor = row.kind === 'donor';
+  const rates = donor ? row.donor.rates : row.rates;
+  const values = donor
+    ? [null, null, null, null, rates?.written_bytes_per_s, rates?.read_bytes_per_s]
+    : ['faults_per_s', 'fault_p50_us', 'fault_p99_us', 'lost_share', 'fetched_bytes_per_s', 'written_bytes_per_s']
+      .map((rate) => rates?.[rate]);
+  const far_bytes = donor ? null : row.far_bytes;
+  return lined([
+    cell(name, row.name), cell(String(row.pid), row.pid), cell(bar(row), row.local_bytes + (far_bytes ?? 0), 'memory'),
+    ...[row.local_bytes, row.local_limit_bytes, far_bytes].map((value) => size(value, 'number')),
+    ...rates_of(row).map((text, at) => cell(text, values[at] ?? null, 'number')),
+  ], below, row.kind);
+};
+
+// Each run with its processes below it, wherever the run stands.
+const list = (rows) => {
+  const processes = (run) => rows.filter((row) => row.kind === 'process' && key_of({ ...row, process_pid: null }) === key_of(run));
+  const lines = rows.filter((row) => row.kind !== 'process').map((row) => {
+    const below = row.kind === 'run' ? sorted('list', processes(row).map((process) => listed(process, []))) : [];
+    return listed(row, below.flatMap(drawn_line));
+  });
+  mark_sorted('list', [...document.querySelectorAll('#list th')], lines);
+  return sorted('list', lines).flatMap(drawn_line);
+};
+
+const swatch = (name) => {
+  const made = drawn('svg', { class: 'swatch', viewBox: '0 0 1 1', preserveAspectRatio: 'none' });
+  made.append(drawn('rect', { class: name, width: 1, height: 1 }));
+  return made;
+};
+
+// Lines of one chart: a class, a value for each point, and where there are several a name.
 const chart = (caption, points, lines, shown) => {
   const values = lines.map(([, value]) => points.map(value));
   const most = Math.max(...values.flat(), 1e-9);
@@ -87,19 +195,50 @@ const chart = (caption, points, lines, shown) => {
     const line = values[at].map((value, x) => `${from + x},${(98 - 94 * value / most).toFixed(1)}`);
     picture.append(drawn('polyline', { class: name, points: line.join(' ') }));
   });
-  figure.append(element('figcaption', `${caption}, at most ${shown(most)}`), picture);
+  const words = element('figcaption', `${caption}, at most ${shown(most)}`);
+  for (const [name, , what] of lines) { if (what !== undefined) { words.append(' ', swatch(name), ` ${what}`); } }
+  figure.append(words, picture);
   return figure;
+};
+
+const memory_chart = (points) => chart(
+  'memory', points, [['local', (p) => p.local, 'local'], ['far', (p) => p.far, 'far']], bytes,
+);
+const traffic_chart = (points) => chart(
+  'traffic a second', points, [['local', (p) => p.fetched, 'fetched'], ['far', (p) => p.written, 'written']], bytes,
+);
+
+// How many faults took how long since the start. Not in proportion but by powers of ten, so that the few
+// that are slow are seen.
+const histogram = ({ count: all, p50_us, p99_us, max_us, octaves }) => {
+  if (octaves.length === 0) { return []; }
+  const width = 100 / octaves.length;
+  const most = Math.max(...octaves.map(([, faults]) => faults), 1);
+  const picture = drawn('svg', { class: 'chart latency', viewBox: '0 0 100 100', preserveAspectRatio: 'none', role: 'img' });
+  octaves.forEach(([bound_ns, faults], at) => {
+    const height = 96 * Math.log(faults + 1) / Math.log(most + 1);
+    const bar_of = drawn('rect', { class: 'local', x: (at + 0.06) * width, y: 100 - height, width: 0.88 * width, height });
+    const title = drawn('title', {});
+    title.textContent = `below ${micros(bound_ns / 1e3)}: ${count(faults)} faults`;
+    bar_of.append(title);
+    picture.append(bar_of);
+  });
+  const bounds = element('div', undefined, 'times');
+  const marked = [...new Set([0, Math.floor((octaves.length - 1) / 2), octaves.length - 1])];
+  bounds.append(...marked.map((at) => element('span', `below ${micros(octaves[at][0] / 1e3)}`)));
+  const figure = element('figure');
+  figure.append(element('figcaption', `how long ${count(all)} faults took since the start, bars by powers of ten; `
+    + `p50 ${micros(p50_us)}, p99 ${micros(p99_us)}, longest ${micros(max_us)}`), picture, bounds);
+  return [figure];
 };
 
 const ago = (s) => s < 59.5 ? `${s.toFixed(0)} s ago` : `${(s / 60).toFixed(s < 570 ? 1 : 0)} min ago`;
 
 const legend = (kinds) => {
   const list = element('ul', undefined, 'legend');
-  for (const [name, amount] of kinds) {
-    const swatch = drawn('svg', { class: 'swatch', viewBox: '0 0 1 1', preserveAspectRatio: 'none' });
-    swatch.append(drawn('rect', { class: `heat-${name}`, width: 1, height: 1 }));
+  for (const [name, held] of kinds) {
     const item = element('li');
-    item.append(swatch, ` ${name} ${bytes(amount)}`);
+    item.append(swatch(`heat-${name}`), ` ${name} ${bytes(held)}`);
     list.append(item);
   }
   return list;
@@ -131,37 +270,17 @@ const memory_map = (map) => {
   return figure;
 };
 
-const memory_maps = (row) => heat.filter((map) => map.uid === row.uid && map.supervisor_pid === row.supervisor_pid).map(memory_map);
+const memory_maps = (row) => heat.filter((map) => map.uid === row.uid && map.supervisor_pid === row.supervisor_pid
+  && (row.kind === 'run' || map.process_pid === row.process_pid)).map(memory_map);
 
-const stores = (row) => {
-  const table = tabled(['store', 'health', 'holds', 'takes', 'compressed', 'in/s', 'out/s'], []);
-  for (const store of row.stores) {
-    const line = element('tr');
-    line.append(element('td', store.uri));
-    line.append(element('td', store.health, ...(store.health === 'ok' ? [] : ['unwell'])));
-    const compressed = store.compression_ratio === null ? '-' : `${store.compression_ratio.toFixed(1)}:1`;
-    const values = [
-      bytes(store.used_bytes), bytes(store.stored_bytes), compressed,
-      bytes(store.fetched_bytes_per_s), bytes(store.written_bytes_per_s),
-    ];
-    line.append(...values.map((value) => element('td', value)));
-    table.append(line);
-  }
-  return table;
-};
-
-const tabled = (names, lines) => {
-  const table = element('table');
-  const head = element('tr');
-  for (const name of names) { head.append(element('th', name)); }
-  table.append(head);
-  for (const cells of lines) {
-    const line = element('tr');
-    for (const cell of cells) { line.append(element('td', cell)); }
-    table.append(line);
-  }
-  return table;
-};
+const stores = (row) => tabled(
+  'stores', key_of(row), ['store', 'health', 'holds', 'takes', 'compressed', 'in/s', 'out/s'], row.stores.map((store) => lined([
+    cell(store.uri), cell(store.health, store.health, ...(store.health === 'ok' ? [] : ['unwell'])),
+    size(store.used_bytes), size(store.stored_bytes),
+    cell(known(store.compression_ratio, (ratio) => `${ratio.toFixed(1)}:1`), store.compression_ratio),
+    size(store.fetched_bytes_per_s), size(store.written_bytes_per_s),
+  ])),
+);
 
 const lending = (row) => {
   const { memory, clients, counts, pressure, listening_on: places } = row.donor;
@@ -174,25 +293,33 @@ const lending = (row) => {
   const points = histories.get(key_of(row)) ?? [];
   const charts = element('div', undefined, 'charts');
   charts.append(
-    chart('held and promised', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes),
-    chart('written and read a second', points, [['local', (p) => p.written], ['far', (p) => p.read]], bytes),
+    chart('memory', points, [['local', (p) => p.local, 'held'], ['far', (p) => p.far, 'promised']], bytes),
+    chart('traffic a second', points, [['local', (p) => p.written, 'written'], ['far', (p) => p.read, 'read']], bytes),
   );
-  card.append(charts, tabled(['client', 'connections', 'exports', 'promised', 'held'], clients.map((client) => [
-    client.client, String(client.connections), String(client.exports), bytes(client.promised_bytes), bytes(client.held_bytes),
-  ])));
+  const names = ['client', 'connections', 'exports', 'promised', 'held'];
+  card.append(charts, tabled('clients', key_of(row), names, clients.map((client) => lined([
+    cell(client.client), amount(client.connections), amount(client.exports), size(client.promised_bytes), size(client.held_bytes),
+  ]))));
   card.append(element('p', `${count(counts.granted_runs)} runs granted, ${count(counts.refusals)} refused, `
     + `${count(counts.lost_runs)} lost, ${count(counts.expired_runs)} not come back`));
   return card;
 };
 
-// What came before a fault asked for it, what left and how, and what stayed and why: since the start.
-const told_of_pages = ({ fetched_pages: fetched, prefetch, evictions }) => {
+// What faults needed, what came before a fault asked for it; of a run what left and how, and what stayed and
+// why: since the start.
+const told_of_pages = ({ faults, fault_latency: latency, fetched_pages: fetched, prefetch, evictions }) => {
   const used = prefetch.accuracy === null ? '' : `, ${percent(prefetch.accuracy)} of them used`;
-  return [
-    `fetched: ${count(fetched)} pages, ${count(prefetch.fetched_ahead_pages)} of them ahead${used}`,
+  const left = evictions === undefined ? [] : [
     `evicted: ${count(evictions.written_pages)} written, ${count(evictions.clean_dropped_pages)} clean, `
       + `${count(evictions.zero_dropped_pages)} zero; kept in use ${count(evictions.kept_in_use_pages)}, `
       + `refused ${count(evictions.refused_pages)}`,
+  ];
+  return [
+    `faults: ${count(faults.fetch)} fetched, ${count(faults.first_touch)} first touch, `
+      + `${count(faults.inactive + faults.writeback + faults.other)} others, ${count(faults.refused)} refused; `
+      + `threads waited ${micros(latency.total_us)} together`,
+    `fetched: ${count(fetched)} pages, ${count(prefetch.fetched_ahead_pages)} of them ahead${used}`,
+    ...left,
   ].map((line) => element('p', line, 'pages'));
 };
 
@@ -205,12 +332,12 @@ const tiering = (row) => {
     + `slow memory answers in ${link.latency_ns.toFixed(0)} ns (fast memory ${link.local_latency_ns.toFixed(0)})`));
   const points = histories.get(key_of(row)) ?? [];
   const charts = element('div', undefined, 'charts');
-  charts.append(chart('fast and slow memory', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes));
+  charts.append(chart('memory', points, [['local', (p) => p.local, 'fast'], ['far', (p) => p.far, 'slow']], bytes));
   const names = ['group', 'policy', 'processes', 'fast', 'at most', 'slow', 'promoted', 'demoted', 'state'];
-  card.append(charts, tabled(names, groups.map((group) => [
-    group.name, group.policy, String(group.processes.length), bytes(group.local_bytes), bytes(group.local_limit_bytes),
-    bytes(group.far_bytes), count(group.promotions), count(group.demotions), group.ended ?? group.paused ?? 'moves pages',
-  ])));
+  card.append(charts, tabled('groups', key_of(row), names, groups.map((group) => lined([
+    cell(group.name), cell(group.policy), amount(group.processes.length), size(group.local_bytes), size(group.local_limit_bytes),
+    size(group.far_bytes), amount(group.promotions), amount(group.demotions), cell(group.ended ?? group.paused ?? 'moves pages'),
+  ]))));
   return card;
 };
 
@@ -220,12 +347,27 @@ const detailed = (row) => {
   const points = histories.get(key_of(row)) ?? [];
   const charts = element('div', undefined, 'charts');
   charts.append(
-    chart('local and far', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes),
+    memory_chart(points),
     chart('faults a second', points, [['local', (p) => p.faults]], count),
     chart('time lost', points, [['lost', (p) => p.lost]], percent),
+    traffic_chart(points),
+    ...histogram(row.fault_latency),
   );
-  card.append(charts, ...told_of_pages(row), ...memory_maps(row), stores(row));
+  card.append(charts, ...told_of_pages(row), ...memory_maps(row), ...(row.kind === 'run' ? [stores(row)] : []));
   return card;
+};
+
+const carded = (row) => ({ donor: lending, tier: tiering }[row.kind] ?? detailed)(row);
+
+// What was chosen alone, and the way back.
+const in_detail = (key, rows) => {
+  const way_back = element('p');
+  const link = element('a', 'show all');
+  link.href = '#';
+  link.id = 'show-all';
+  way_back.append(link);
+  const row = rows.find((one) => key_of(one) === key);
+  return [way_back, row === undefined ? element('p', 'It has ended.') : carded(row)];
 };
 
 // Of a donor in a pool: what it holds, and what is promised beyond that.
@@ -243,28 +385,22 @@ const lent = ({ offered_bytes: offered, promised_bytes: promised, held_bytes: he
   return picture;
 };
 
-const known = (value, shown) => value === null ? '-' : shown(value);
-
-const donors_of = (donors) => {
-  const table = tabled(['donor', 'state', 'domain', 'held and promised', 'lends', 'promised', 'holds', 'free', 'runs'], []);
-  for (const donor of donors) {
-    const line = element('tr');
-    const memory = element('td', undefined, 'memory');
-    memory.append(lent(donor));
-    const state = element('td', donor.state, ...(donor.state === 'up' ? [] : ['unwell']));
-    line.append(element('td', donor.address), state, element('td', donor.domain ?? '-'), memory);
-    const sizes = [donor.offered_bytes, donor.promised_bytes, donor.held_bytes, donor.free_bytes];
-    line.append(...[...sizes.map(bytes), known(donor.runs, count)].map((cell) => element('td', cell)));
-    table.append(line);
+const donors_of = (owner, donors) => {
+  const names = ['donor', 'state', 'domain', 'held and promised', 'lends', 'promised', 'holds', 'free', 'runs'];
+  return tabled('donors', owner, names, donors.map((donor) => {
+    const below = [];
     if (donor.reason !== null) {
       const why = element('td', donor.reason, 'unwell');
       why.setAttribute('colspan', '9');
-      const below = element('tr');
-      below.append(why);
-      table.append(below);
+      below.push(element('tr'));
+      below[0].append(why);
     }
-  }
-  return table;
+    return lined([
+      cell(donor.address), cell(donor.state, donor.state, ...(donor.state === 'up' ? [] : ['unwell'])),
+      cell(donor.domain ?? '-', donor.domain), cell(lent(donor), donor.held_bytes, 'memory'),
+      size(donor.offered_bytes), size(donor.promised_bytes), size(donor.held_bytes), size(donor.free_bytes), amount(donor.runs),
+    ], below);
+  }));
 };
 
 const state_of = (run) => {
@@ -275,13 +411,16 @@ const state_of = (run) => {
 
 // The runs of a pool: as they have registered themselves, or as its donors know them.
 const runs_of = (pool) => pool.runs !== null
-  ? tabled(['run', 'copies', 'stored', 'in the last resort', 'fewer copies', 'left to copy', 'copied/s', 'state'], pool.runs.map((run) => [
-    `${run.host}:${run.pid}`, String(run.copies), bytes(run.stored_bytes), bytes(run.spilled_bytes), bytes(run.endangered_bytes),
-    bytes(run.left_bytes), bytes(run.copied_bytes_per_s), state_of(run),
-  ]))
-  : tabled(['donor', 'run', 'promised', 'holds', 'state'], pool.donors.flatMap((donor) => (donor.each_run ?? []).map((run) => [
-    donor.address, String(run.number), bytes(run.promised_bytes), bytes(run.held_bytes), run.is_lost ? 'lost' : 'connected',
-  ])));
+  ? tabled('runs', pool.pool, ['run', 'copies', 'stored', 'in the last resort', 'fewer copies', 'left to copy', 'copied/s', 'state'],
+    pool.runs.map((run) => lined([
+      cell(`${run.host}:${run.pid}`), cell(String(run.copies), run.copies), size(run.stored_bytes), size(run.spilled_bytes),
+      size(run.endangered_bytes), size(run.left_bytes), size(run.copied_bytes_per_s), cell(state_of(run)),
+    ])))
+  : tabled('held', pool.pool, ['donor', 'run', 'promised', 'holds', 'state'],
+    pool.donors.flatMap((donor) => (donor.each_run ?? []).map((run) => lined([
+      cell(donor.address), cell(String(run.number), run.number), size(run.promised_bytes), size(run.held_bytes),
+      cell(run.is_lost ? 'lost' : 'connected'),
+    ]))));
 
 const pooled = (pool) => {
   const card = element('section', undefined, 'card', 'pool');
@@ -292,7 +431,7 @@ const pooled = (pool) => {
   const up = pool.donors.filter((donor) => donor.state === 'up').length;
   card.append(element('p', `${up} of ${pool.donors.length} donors are up; ${bytes(sum('offered_bytes'))} lent: `
     + `${bytes(sum('held_bytes'))} held, ${bytes(sum('promised_bytes'))} promised, ${bytes(sum('free_bytes'))} free`));
-  card.append(donors_of(pool.donors), runs_of(pool));
+  card.append(donors_of(pool.pool, pool.donors), runs_of(pool));
   return card;
 };
 
@@ -304,19 +443,31 @@ const note = (row) => {
     written: row.donor.rates?.written_bytes_per_s ?? 0, read: row.donor.rates?.read_bytes_per_s ?? 0,
   } : {
     local: row.local_bytes, far: row.far_bytes, faults: row.rates?.faults_per_s ?? 0, lost: row.rates?.lost_share ?? 0,
+    fetched: row.rates?.fetched_bytes_per_s ?? 0, written: row.rates?.written_bytes_per_s ?? 0,
   });
   histories.set(key, points.slice(-KEPT_POINTS));
   return key;
 };
 
-const show = ({ rows, silent }) => {
-  const runs = rows.filter((row) => row.kind === 'run');
-  const donors = rows.filter((row) => row.kind === 'donor');
-  const daemons = rows.filter((row) => row.kind === 'tier');
-  const known = new Set([...runs, ...donors, ...daemons].map(note));
-  for (const key of histories.keys()) { if (!known.has(key)) { histories.delete(key); } }
-  document.querySelector('#list tbody').replaceChildren(...rows.map(listed));
-  document.querySelector('#details').replaceChildren(...runs.map(detailed), ...donors.map(lending), ...daemons.map(tiering), ...pools.map(pooled));
+// Notes what was told for the charts, and forgets what is not there any more.
+const take = (told_rows) => {
+  last = told_rows;
+  const noted = new Set(last.rows.map(note));
+  for (const key of histories.keys()) { if (!noted.has(key)) { histories.delete(key); } }
+};
+
+const show = () => {
+  const { rows, silent } = last;
+  const of_kind = (kind) => rows.filter((row) => row.kind === kind);
+  const [runs, donors, daemons] = ['run', 'donor', 'tier'].map(of_kind);
+  const focused = document.activeElement?.id;
+  document.querySelector('#list tbody').replaceChildren(...list(rows));
+  const key = chosen_key();
+  document.querySelector('#details').replaceChildren(
+    ...(key !== null ? in_detail(key, rows) : [...[...runs, ...donors, ...daemons].map(carded), ...pools.map(pooled)]),
+  );
+  // What was replaced keeps the keyboard.
+  if (focused) { document.getElementById(focused)?.focus({ preventScroll: true }); }
   document.querySelector('#nothing').hidden = rows.length > 0 || pools.length > 0;
   document.querySelector('#list').hidden = rows.length === 0;
   const unheard = silent.length > 0 ? `; ${silent.length} do not answer` : '';
@@ -333,13 +484,21 @@ const told = async (path) => {
 
 const ask = async () => {
   try {
-    const [rows, maps, told_pools] = await Promise.all(['rows.json', 'heat.json', 'pool.json'].map(told));
+    const [told_rows, maps, told_pools] = await Promise.all(['rows.json', 'heat.json', 'pool.json'].map(told));
     [heat, pools] = [maps, told_pools];
-    show(rows);
+    take(told_rows);
+    // A button that is replaced while it is pressed is not clicked.
+    if (performance.now() - pressed_at > PRESSED_MS) { show(); }
   } catch (error) {
     document.querySelector('#state').textContent = `no answer (${error.message}): has 'spillway dashboard' ended?`;
   }
   setTimeout(ask, PERIOD_MS);
 };
 
+document.querySelectorAll('#list th').forEach((heading, column) => {
+  heading.replaceChildren(sorter('list', '', column, heading.textContent));
+});
+addEventListener('hashchange', show);
+addEventListener('pointerdown', () => { pressed_at = performance.now(); });
+for (const end of ['pointerup', 'pointercancel']) { addEventListener(end, () => { pressed_at = -Infinity; }); }
 ask();

@@ -10,7 +10,8 @@ use spillway_lab::trace::TraceSummary;
 use spillway_lab::trace::import::{Addresses, TextFormat, import_with};
 
 use super::progress::read_with_progress;
-use super::record::{tell, write_trace};
+use super::record::{Written, tell, write_trace};
+use super::run::{ended, print_json};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -36,6 +37,10 @@ pub struct ImportArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+
     /// Where the accesses stand; otherwise, and for '-', on standard input
     #[arg(value_name = "INPUT")]
     input: Option<PathBuf>,
@@ -52,6 +57,9 @@ enum Format {
 /// Turns another tool's trace into one of the lab's.
 pub fn run(args: &ImportArgs) -> ExitCode {
     match import_file(args) {
+        Ok(summary) if args.json => {
+            ended(print_json(&mut io::stdout().lock(), &Written::of(&args.output, &summary)))
+        }
         Ok(summary) => {
             tell(&args.output, &summary);
             ExitCode::SUCCESS

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -37,6 +38,10 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
+    /// Print what was written to stderr as JSON
+    #[arg(long)]
+    json: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -52,7 +57,13 @@ pub fn run(args: &RecordArgs) -> ExitCode {
     }
     match write_trace(&args.output, |out| record(program, arguments, out, |pid| told.begun(pid))) {
         Ok(recorded) => {
-            tell(&args.output, &recorded.summary);
+            if args.json {
+                // The standard output is the program's.
+                let written = Written::of(&args.output, &recorded.summary);
+                let _ = writeln!(io::stderr(), "{}", serde_json::to_string(&written).unwrap_or_default());
+            } else {
+                tell(&args.output, &recorded.summary);
+            }
             code(recorded.status)
         }
         Err(message) => {
@@ -114,6 +125,34 @@ pub fn write_trace<T>(
         write(BufWriter::new(trace.writer().map_err(failed)?)).map_err(|error| error.to_string())?;
     trace.keep().map_err(failed)?;
     Ok(written)
+}
+
+/// What was written, as `--json` prints it.
+#[derive(Serialize)]
+pub struct Written {
+    file: String,
+    /// Accesses, work and what was given back.
+    records: u64,
+    /// Threads, some of which may have no accesses.
+    tasks: u32,
+    /// Memory that is touched, in whole pages.
+    touched_bytes: u64,
+    /// The most that is held at once: touched, and not given back.
+    most_held_bytes: u64,
+}
+
+impl Written {
+    /// What is in the trace of this file.
+    pub fn of(output: &Path, summary: &TraceSummary) -> Self {
+        let bytes = |pages: u64| pages.saturating_mul(PAGE_SIZE as u64);
+        Self {
+            file: output.display().to_string(),
+            records: summary.records,
+            tasks: summary.tasks,
+            touched_bytes: bytes(summary.touched_pages),
+            most_held_bytes: bytes(summary.most_held_pages),
+        }
+    }
 }
 
 /// Says on stderr what was written.

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::{fs, thread};
+use std::{fs, io, thread};
 
 use clap::Args;
+use serde::Serialize;
 use spillway_lab::sweep::{Grid, TABLE, sweep};
 
 use super::progress::progress_bar;
+use super::run::{ended, print_json};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -37,6 +39,23 @@ pub struct SweepArgs {
     /// Directory for the results: runs.parquet, and runs.jsonl as they come
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+
+    /// Print what was made as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was made, as `--json` prints it.
+#[derive(Serialize)]
+struct Swept {
+    /// The file that the table is in.
+    table: String,
+    /// Runs of the grid, all of which are in the table.
+    runs: usize,
+    /// Those of them that were made now.
+    runs_made: usize,
+    /// Those that an earlier sweep into this directory had made.
+    runs_kept: usize,
 }
 
 /// Simulates every combination and writes the table.
@@ -57,9 +76,13 @@ pub fn run(args: &SweepArgs) -> ExitCode {
     let result = sweep(&grid, &args.output, threads, &progress);
     bar.finish();
     match result {
-        Ok(()) => {
-            let runs = grid.runs().len();
-            complain(format_args!("{}: {runs} runs", args.output.join(TABLE).display()));
+        Ok(runs_made) => {
+            let (table, runs) = (args.output.join(TABLE).display().to_string(), grid.runs().len());
+            if args.json {
+                let swept = Swept { table, runs, runs_made, runs_kept: runs.saturating_sub(runs_made) };
+                return ended(print_json(&mut io::stdout().lock(), &swept));
+            }
+            complain(format_args!("{table}: {runs} runs"));
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -232,21 +232,17 @@ fn draw_graph(frame: &mut Frame<'_>, area: Rect, view: &View<'_>, (what, number,
 /// Faults since the start by how long they took, in powers of two, or of more where the lines do not do.
 fn histogram(row: &Row, area: Rect, palette: Palette) -> Vec<Line<'static>> {
     let lines = usize::from(area.height).saturating_sub(1);
-    let buckets = &row.latency.buckets;
-    let (Some((first, _)), Some((last, _)), true) = (buckets.first(), buckets.last(), lines > 0) else {
+    let octaves = row.latency.octaves();
+    if octaves.is_empty() || lines == 0 {
         return Vec::new();
-    };
-    let octaves = last.ilog2() - first.max(&1).ilog2() + 1;
-    let step = octaves.div_ceil(lines as u32).max(1);
-    let mut groups = vec![0_u64; octaves.div_ceil(step) as usize];
-    let lowest = first.max(&1).ilog2();
-    for (bound_ns, number) in buckets {
-        let group = (bound_ns.max(&1).ilog2().saturating_sub(lowest) / step) as usize;
-        if let Some(sum) = groups.get_mut(group) {
-            *sum += number;
-        }
     }
-    let most = groups.iter().copied().max().unwrap_or(1).max(1);
+    let step = octaves.len().div_ceil(lines);
+    let sum = |group: &[(u64, u64)]| group.iter().fold(0_u64, |sum, (_, number)| sum.saturating_add(*number));
+    let groups: Vec<(u64, u64)> = octaves
+        .chunks(step)
+        .filter_map(|group| group.last().map(|(bound_ns, _)| (*bound_ns, sum(group))))
+        .collect();
+    let most = groups.iter().map(|(_, number)| *number).max().unwrap_or(1).max(1);
     let heading = format!(
         "how long {} faults took since the start; p50 {}, p99 {}, longest {}",
         count(row.latency.count as f64),
@@ -254,9 +250,8 @@ fn histogram(row: &Row, area: Rect, palette: Palette) -> Vec<Line<'static>> {
         micros(row.latency.p99_us),
         micros(row.latency.max_us),
     );
-    let bar = |(group, number): (usize, &u64)| {
-        let end_ns = 2_f64.powi((lowest + step * (group as u32 + 1)) as i32);
-        let text = format!("  below {:>5} {:>5} ", micros(end_ns / 1e3), count(*number as f64));
+    let bar = |(bound_ns, number): &(u64, u64)| {
+        let text = format!("  below {:>5} {:>5} ", micros(*bound_ns as f64 / 1e3), count(*number as f64));
         let room = usize::from(area.width).saturating_sub(text.len()).min(60);
         // Not in proportion but by powers of ten, so that the few that are slow are seen.
         let share = ((*number as f64 + 1.0).ln() / (most as f64 + 1.0).ln()).clamp(0.0, 1.0);
@@ -265,5 +260,5 @@ fn histogram(row: &Row, area: Rect, palette: Palette) -> Vec<Line<'static>> {
             Span::styled("\u{2588}".repeat((share * room as f64).round() as usize), palette.local()),
         ])
     };
-    std::iter::once(Line::raw(heading)).chain(groups.iter().enumerate().map(bar)).collect()
+    std::iter::once(Line::raw(heading)).chain(groups.iter().map(bar)).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use spillway_core::page::PAGE_BYTES;
 use spillway_donor::journal::Counts;
 use spillway_donor::status::Status;
@@ -81,11 +81,28 @@ pub struct Row {
     /// Faults since the start.
     pub faults: Faults,
     /// How long they took since the start.
-    #[serde(skip)]
+    #[serde(rename = "fault_latency", serialize_with = "by_octaves")]
     pub latency: Latency,
     /// Time since the start of the run, in seconds.
-    #[serde(skip)]
     pub uptime_s: f64,
+}
+
+/// How long faults took since the start, in a form of bounded size.
+#[derive(Serialize)]
+struct ByOctaves {
+    count: u64,
+    /// What they took together, over all threads.
+    total_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    /// Bounds in nanoseconds, each twice the one before, and how many faults took less than each.
+    octaves: Vec<(u64, u64)>,
+}
+
+fn by_octaves<S: Serializer>(latency: &Latency, to: S) -> Result<S::Ok, S::Error> {
+    let Latency { count, total_us, p50_us, p99_us, max_us, .. } = *latency;
+    ByOctaves { count, total_us, p50_us, p99_us, max_us, octaves: latency.octaves() }.serialize(to)
 }
 
 /// What happened between two looks.

@@ -62,6 +62,39 @@ pub fn newcomers_commands() -> Vec<Shown> {
     all
 }
 
+/// All pages: those at the root that a reader is led to, and all in docs, examples and bench.
+pub fn all_pages() -> Vec<PathBuf> {
+    let mut pages =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root().join(name)).to_vec();
+    for directory in ["docs", "examples", "bench"] {
+        pages_below(&root().join(directory), &mut pages);
+    }
+    pages
+}
+
+fn pages_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            pages_below(&entry, found);
+        } else if entry.extension().is_some_and(|extension| extension == "md") {
+            found.push(entry);
+        }
+    }
+}
+
+/// The command lines that a page has, in its blocks and between backticks, each by itself and without sudo.
+pub fn command_lines(page: &str) -> Vec<String> {
+    let in_blocks = commands(page).into_iter().map(|Shown { command, .. }| command);
+    let between = page
+        .lines()
+        .filter(|line| !line.starts_with("```"))
+        .flat_map(|line| line.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>());
+    let parts = in_blocks.chain(between).flat_map(|line| {
+        line.split(" && ").flat_map(|part| part.split(" | ")).map(str::to_owned).collect::<Vec<_>>()
+    });
+    parts.map(|line| line.trim().trim_start_matches("sudo ").to_owned()).collect()
+}
+
 /// A line with `N` in place of each number, and of a size with its unit.
 pub fn shape(line: &str) -> String {
     let mut shape = String::new();
