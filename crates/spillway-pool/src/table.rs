@@ -40,6 +40,8 @@ const READS_AT: usize = 6;
 pub(crate) const HEDGE_DEBT_AT: usize = 7;
 /// The number of the last resort among the donors, and one more; 0 where there is none.
 pub(crate) const SPILL_AT: usize = 8;
+/// Whether what is moved may go to slabs of fewer parts: 1 or 0.
+pub(crate) const NARROW_AT: usize = 9;
 /// Where each donor's list of owners begins, in words.
 pub(crate) const OWNERS_AT: usize = 16;
 
