@@ -19,6 +19,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::bits::{BITS_WORDS, Bits};
+use crate::draw::SPARE_EXTENTS;
 use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
 use crate::shared::AtomicU64;
@@ -78,9 +79,10 @@ impl Terms {
         self.joining.min(MAX_DONORS.saturating_sub(donors))
     }
 
-    /// Extents of its own that a donor can be of use with, at most.
+    /// Extents of its own that a donor can be of use with, at most, those to spare included.
     fn most_of_a_donor(&self) -> u32 {
-        self.coding.map_or(self.extents, |coding| coding.slabs)
+        // Coded, there are more numbers than there is room for.
+        self.coding.map_or(self.extents + SPARE_EXTENTS as u32, |coding| coding.slabs)
     }
 }
 

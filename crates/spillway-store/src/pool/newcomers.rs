@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use spillway_pool::MAX_DONORS;
 use spillway_pool::survey::EXTENT_BYTES;
 
-use super::begin::{asked_of_each, begin_member, share_of_each};
+use super::begin::{begin_member, share_asked, share_of_each};
 use super::site::Site;
 use super::watcher::Watcher;
 use crate::membership::{Directory, Member, RunState};
@@ -153,8 +153,8 @@ impl Newcomers {
         // A run that says nothing has been promised what there was, and takes its share of what comes.
         let donors = shared.well_donors() + 1;
         let share = || share_of_each(table.most_of_a_donor().into(), table.wanted_copies(), donors);
-        let asked = asked_of_each(&shared.spec, donors).unwrap_or_else(share);
-        let (donor, connection) = begin_member(member, &shared.spec.transport, Some(asked), &shared.token)?;
+        let share = share_asked(&shared.spec, donors).unwrap_or_else(share);
+        let (donor, connection) = begin_member(member, &shared.spec.transport, Some(share), &shared.token)?;
         if site.is_over() {
             crate::nbd::end(&connection);
             return Ok(());

@@ -12,7 +12,7 @@ use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::{Event, Health, Verdict};
 use spillway_pool::words::{Condition, DonorWord};
 
-use super::begin::{asked_of_each, begin_at, reason_of, token_of};
+use super::begin::{begin_with_share, reason_of, share_asked, token_of};
 use super::shared::{Way, now_ms};
 use super::site::Site;
 use crate::nbd::connection::{Attempt, ConnectError, Connection};
@@ -255,8 +255,8 @@ impl Watcher {
             return std::thread::sleep(NEW_LIFE_PAUSE);
         }
         let life = table.donor(self.donor).life;
-        let asked = asked_of_each(&shared.spec, shared.well_donors() + 1);
-        match begin_at(spec, asked, &token_of(&shared.token, life)) {
+        let share = share_asked(&shared.spec, shared.well_donors() + 1);
+        match begin_with_share(spec, (share, false), &token_of(&shared.token, life)) {
             Ok((slots, fd)) => {
                 site.hold(self.donor, fd);
                 table.set_memory(self.donor, slots / EXTENT_SLOTS);
