@@ -11,6 +11,7 @@ use spillway_pool::MAX_DONORS;
 use spillway_pool::draw::{Offer, SPARE_EXTENTS, Wish, draw, share};
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::survey::EXTENT_BYTES;
+use spillway_tls::KeyPrint;
 use twox_hash::XxHash3_64;
 
 use super::attempt::{Attempt, Failure};
@@ -146,14 +147,27 @@ pub(super) fn begin_member(
     let own = donor_spec(&text, transport, None).filter(|_| text.len() <= TEXT_BYTES);
     let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
     let asked = share.map(with_spare).filter(|asked| asked.bytes() <= member.free_bytes);
+    let expected = member.expected_key()?;
     let started = crate::nbd::need_relay(&own, run_token);
-    let begun = started.and_then(|()| begin_at(&own, asked, run_token));
+    let told = started.and_then(|()| expect(&own, run_token, expected));
+    let begun = told.and_then(|()| begin_at(&own, asked, run_token));
     let (slots, fd) = begun.map_err(|error| reason_of(&error))?;
     if slots < EXTENT_SLOTS {
         crate::nbd::end(&fd);
         return Err(format!("it has {} KiB left, which holds no extent of 2M", slots * 4));
     }
     Ok((NewDonor { capacity: slots / EXTENT_SLOTS, domain: member.domain_number(), text }, fd))
+}
+
+fn expect(own: &StoreSpec, run_token: &str, key: Option<KeyPrint>) -> Result<(), StoreError> {
+    key.map_or(Ok(()), |key| crate::nbd::expect_key(own, run_token, key))
+}
+
+/// A donor of the run has registered anew: the key that it names now is the one that it must have.
+pub(super) fn expect_again(member: &Member, transport: &Transport, run_token: &str) -> Result<(), String> {
+    let own = donor_spec(&member.address, transport, None);
+    let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
+    expect(&own, run_token, member.expected_key()?).map_err(|error| reason_of(&error))
 }
 
 /// What an error says without the store's name.
