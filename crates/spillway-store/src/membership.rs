@@ -41,8 +41,8 @@ impl Member {
         }
         self.key.parse().map(Some).map_err(|_| {
             format!(
-                "its registration names its key as '{}', which this version of Spillway does not know: update \
-                 it here",
+                "its registration names its key as '{}', which this version of Spillway does not know: \
+                 update it here",
                 self.key
             )
         })

@@ -14,8 +14,8 @@ pub const PRINT_BYTES: usize = SHA256_OUTPUT_LEN;
 /// What a print's text begins with.
 const PREFIX: &str = "sha256:";
 
-/// The SHA-256 of a certificate's public key, as it stands there with its kind (SubjectPublicKeyInfo, in DER):
-/// the same for all certificates of one key.
+/// The SHA-256 of a certificate's public key, as it stands there with its kind (SubjectPublicKeyInfo, in
+/// DER): the same for all certificates of one key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyPrint([u8; PRINT_BYTES]);
 

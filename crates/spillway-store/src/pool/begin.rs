@@ -203,8 +203,8 @@ fn left_at(own: &StoreSpec, run_token: &str) -> Option<u64> {
     crate::nbd::standing(&door, STANDING_PATIENCE).ok().map(|standing| standing.free_bytes)
 }
 
-/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for something to
-/// spare too where the donor has that left, for what there is where it may have less, and for all where there
+/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for something
+/// to spare too where the donor has that left, for what there is where it may have less, and for all where there
 /// is no share.
 pub(super) fn begin_with_share(
     own: &StoreSpec,
@@ -352,8 +352,8 @@ mod tests {
         assert_eq!(addresses(&members, &pool, "one"), one);
     }
 
-    /// A pool of two copies on two donors needs all its extents on each, and on one that comes: before, none of
-    /// them was asked for more, so that a copy that was broken off had no other place there.
+    /// A pool of two copies on two donors needs all its extents on each, and on one that comes: before, none
+    /// of them was asked for more, so that a copy that was broken off had no other place there.
     #[test]
     fn a_donor_is_asked_for_its_share_and_two_extents_more() {
         let asked_mib =

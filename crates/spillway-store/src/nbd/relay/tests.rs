@@ -19,8 +19,8 @@ use crate::nbd::reaching::{Attempt, ConnectError};
 
 const HOST: &str = "127.0.0.1";
 
-/// Certificates of two authorities, of which each side takes both: two servers have certificates for one host,
-/// by different keys.
+/// Certificates of two authorities, of which each side takes both: two servers have certificates for one
+/// host, by different keys.
 fn two_machines() -> [tempfile::TempDir; 2] {
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
     for directory in &directories {
