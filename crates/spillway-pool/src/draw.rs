@@ -111,8 +111,8 @@ impl Site {
 /// off stays taken for as long as something may come late to it, 30 s, and the copy is made in another one. A
 /// donor that was lent just what is needed has no other: so a drain to the one donor that came for it stood
 /// still for those 30 s where one copy had been broken off. Two, for the copy that is made in its place may
-/// be broken off too. More would help only where several workers lose their copies at once; it would be memory
-/// that no run can have, and that is promised by each donor to each run.
+/// be broken off too. More would help only where several workers lose their copies at once; it would be
+/// memory that no run can have, and that is promised by each donor to each run.
 pub const SPARE_EXTENTS: u64 = 2;
 
 /// Extents that each of so many donors must lend, where `extents` with so many copies or parts are to have

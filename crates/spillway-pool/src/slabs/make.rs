@@ -4,8 +4,8 @@
 //!
 //! A slab has as many parts as are wanted wherever there are donors for them: where some of these are full,
 //! what is new is refused. For what is moved there is one exception. Room is kept for it, but donors that
-//! come empty, leave and die in turn may use that up on one donor while others have room. Then no slab could be
-//! emptied, not even of what is dead, and a donor that leaves would never be left, though most of what is
+//! come empty, leave and die in turn may use that up on one donor while others have room. Then no slab could
+//! be emptied, not even of what is dead, and a donor that leaves would never be left, though most of what is
 //! held is dead. So where the supervisor has found that nothing else will make room ([`Table::set_narrow`]),
 //! what is moved goes to a slab of fewer parts, of one more than its pages can be had from at least, and one
 //! such slab at a time is counted on. It makes room: what is emptied has parts on donors that are full, or no

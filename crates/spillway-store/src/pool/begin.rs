@@ -204,8 +204,8 @@ fn left_at(own: &StoreSpec, run_token: &str) -> Option<u64> {
 }
 
 /// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for something
-/// to spare too where the donor has that left, for what there is where it may have less, and for all where there
-/// is no share.
+/// to spare too where the donor has that left, for what there is where it may have less, and for all where
+/// there is no share.
 pub(super) fn begin_with_share(
     own: &StoreSpec,
     (share, may_have_less): (Option<Size>, bool),
