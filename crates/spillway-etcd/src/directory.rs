@@ -110,7 +110,8 @@ pub fn member(key: &str, value: &str) -> Option<Member> {
     let member: Member = serde_json::from_str::<Registration>(value).ok()?.into();
     let is_whole = key.ends_with(&format!("/{}", member.address))
         && member.address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.port() != 0)
-        && [&member.domain, &member.version].into_iter().all(|text| is_plain_name(text));
+        && [&member.domain, &member.version].into_iter().all(|text| is_plain_name(text))
+        && (member.key.is_empty() || is_plain_name(&member.key));
     is_whole.then_some(member)
 }
 
@@ -131,8 +132,11 @@ mod tests {
             offered_bytes: 8,
             free_bytes: 4,
             is_draining: true,
+            key: String::new(),
         };
         assert_eq!(found, wanted);
+        let with_key = value.replace('{', r#"{"key":"sha256:00ff","#);
+        assert_eq!(member(key, &with_key), Some(Member { key: "sha256:00ff".into(), ..wanted }));
         for (key, value) in [
             ("/spillway/pools/lab/donors/10.0.0.3:10809", value.to_owned()),
             (key, String::new()),
@@ -140,6 +144,7 @@ mod tests {
             (key, value.replace("rack 1", "")),
             (key, value.replace("rack 1", "\\u001b[2J")),
             (key, value.replace("0.1.0", &"x".repeat(300))),
+            (key, value.replace('{', r#"{"key":"\u001b[2J","#)),
             ("/spillway/pools/lab/donors/a:1", value.replace("10.0.0.2:10809", "a:1")),
         ] {
             assert_eq!(member(key, &value), None, "{key} {value}");

@@ -55,19 +55,23 @@ pub struct Registration {
     pub free_bytes: u64,
     /// It is being drained.
     pub is_draining: bool,
+    /// The key of its certificate, `sha256:` and 64 hexadecimal digits of its SubjectPublicKeyInfo's SHA-256;
+    /// left out where it speaks no TLS.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
 }
 
 impl From<Registration> for Member {
     fn from(own: Registration) -> Self {
-        let Registration { address, domain, version, offered_bytes, free_bytes, is_draining } = own;
-        Self { address, domain, version, offered_bytes, free_bytes, is_draining }
+        let Registration { address, domain, version, offered_bytes, free_bytes, is_draining, key } = own;
+        Self { address, domain, version, offered_bytes, free_bytes, is_draining, key }
     }
 }
 
 impl From<Member> for Registration {
     fn from(member: Member) -> Self {
-        let Member { address, domain, version, offered_bytes, free_bytes, is_draining } = member;
-        Self { address, domain, version, offered_bytes, free_bytes, is_draining }
+        let Member { address, domain, version, offered_bytes, free_bytes, is_draining, key } = member;
+        Self { address, domain, version, offered_bytes, free_bytes, is_draining, key }
     }
 }
 

@@ -107,8 +107,17 @@ impl Site {
     }
 }
 
-/// Extents that each of so many donors is asked for, where `extents` with so many copies or parts are to have
-/// room: so many that the others can make up for one that is lost.
+/// Extents beyond its share that a donor is asked for, where it has them. The place of a copy that is broken
+/// off stays taken for as long as something may come late to it, 30 s, and the copy is made in another one. A
+/// donor that was lent just what is needed has no other: so a drain to the one donor that came for it stood
+/// still for those 30 s where one copy had been broken off. Two, for the copy that is made in its place may
+/// be broken off too. More would help only where several workers lose their copies at once; it would be
+/// memory that no run can have, and that is promised by each donor to each run.
+pub const SPARE_EXTENTS: u64 = 2;
+
+/// Extents that each of so many donors must lend, where `extents` with so many copies or parts are to have
+/// room: so many that the others can make up for one that is lost. Where a donor has [`SPARE_EXTENTS`] more,
+/// it is asked for these too.
 #[must_use]
 pub fn share(extents: u64, copies: usize, donors: usize) -> u64 {
     let shares = donors.saturating_sub(1).max(copies).min(donors.max(1)) as u64;

@@ -19,6 +19,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::bits::{BITS_WORDS, Bits};
+use crate::draw::SPARE_EXTENTS;
 use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
 use crate::shared::AtomicU64;
@@ -40,6 +41,8 @@ const READS_AT: usize = 6;
 pub(crate) const HEDGE_DEBT_AT: usize = 7;
 /// The number of the last resort among the donors, and one more; 0 where there is none.
 pub(crate) const SPILL_AT: usize = 8;
+/// Whether what is moved may go to slabs of fewer parts: 1 or 0.
+pub(crate) const NARROW_AT: usize = 9;
 /// Where each donor's list of owners begins, in words.
 pub(crate) const OWNERS_AT: usize = 16;
 
@@ -76,9 +79,10 @@ impl Terms {
         self.joining.min(MAX_DONORS.saturating_sub(donors))
     }
 
-    /// Extents of its own that a donor can be of use with, at most.
+    /// Extents of its own that a donor can be of use with, at most, those to spare included.
     fn most_of_a_donor(&self) -> u32 {
-        self.coding.map_or(self.extents, |coding| coding.slabs)
+        // Coded, there are more numbers than there is room for.
+        self.coding.map_or(self.extents + SPARE_EXTENTS as u32, |coding| coding.slabs)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use spillway_pool::new_donor::SPILL_DOMAIN;
+use spillway_tls::KeyPrint;
 
 use crate::spec::EtcdPool;
 
@@ -24,9 +25,29 @@ pub struct Member {
     pub free_bytes: u64,
     /// It is being drained, and takes no new run.
     pub is_draining: bool,
+    /// By which key it is known where TLS is spoken, as a [`spillway_tls::KeyPrint`] is written; empty where
+    /// it has none, or is of an earlier version.
+    pub key: String,
 }
 
 impl Member {
+    /// The key that it must show; `None` where its registration names none.
+    ///
+    /// # Errors
+    /// It is named in a way that this version does not know, in words.
+    pub(crate) fn expected_key(&self) -> Result<Option<KeyPrint>, String> {
+        if self.key.is_empty() {
+            return Ok(None);
+        }
+        self.key.parse().map(Some).map_err(|_| {
+            format!(
+                "its registration names its key as '{}', which this version of Spillway does not know: \
+                 update it here",
+                self.key
+            )
+        })
+    }
+
     /// The number of a failure domain of this name: the same wherever it is asked for. Two names with one
     /// number only count as one domain.
     #[must_use]
@@ -103,4 +124,21 @@ pub fn open_by(opener: Opener) {
 /// The directory of a pool; `None` in a process that was not told how to open one.
 pub(crate) fn open(pool: &EtcdPool) -> Option<Result<Box<dyn Directory>, String>> {
     OPENER.get().map(|opener| opener(pool))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_expected_as_it_is_registered_and_one_of_another_kind_is_not_passed_over() {
+        let member = |key: &str| Member { key: key.to_owned(), ..Member::default() };
+        assert_eq!(member("").expected_key(), Ok(None), "of an earlier version, or without TLS");
+        let key = KeyPrint::from_bytes([7; 32]);
+        assert_eq!(member(&key.to_string()).expected_key(), Ok(Some(key)));
+        for other in ["sha512:00", "sha256:07", "-"] {
+            let reason = member(other).expected_key().unwrap_err();
+            assert!(reason.contains(other) && reason.contains("update it"), "{reason}");
+        }
+    }
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`error`] | what is wrong with certificates or the other side, in words with a remedy |
 //! | [`identity`] | who a client is, by its certificate |
+//! | [`key_print`] | by which key a machine is known |
 //! | [`files`] | certificates and keys as they lie in a directory |
 //! | [`revocation`] | certificates that an authority has taken back |
 //! | [`session`] | one connection: plain bytes to sealed ones and back |
@@ -17,6 +18,7 @@
 pub mod error;
 pub mod files;
 pub mod identity;
+pub mod key_print;
 pub mod making;
 pub mod records;
 mod revocation;
@@ -26,5 +28,6 @@ pub mod taking_back;
 
 pub use error::TlsError;
 pub use identity::ClientName;
+pub use key_print::KeyPrint;
 pub use session::Session;
 pub use sides::{ClientSide, ServerSide};

@@ -6,7 +6,7 @@ use rustls::Connection;
 
 use crate::error::Side;
 use crate::records::Keys;
-use crate::{ClientName, TlsError};
+use crate::{ClientName, KeyPrint, TlsError};
 
 /// The TLS of one connection. The caller moves bytes, bounds buffers and keeps time.
 #[derive(Debug)]
@@ -109,8 +109,26 @@ impl Session {
     /// # Errors
     /// Its certificate names nobody.
     pub fn client_name(&self) -> Result<ClientName, TlsError> {
+        ClientName::of_certificate(self.shown()?)
+    }
+
+    /// The key by which the other side has shown itself, once the handshake is over: it has that key, and not
+    /// its certificate alone.
+    ///
+    /// # Errors
+    /// The handshake is not over.
+    pub fn other_key(&self) -> Result<KeyPrint, TlsError> {
+        if self.is_handshaking() {
+            return Err(TlsError::Broken("the other side has not shown yet that it has a key".to_owned()));
+        }
+        KeyPrint::of_certificate(self.shown()?)
+    }
+
+    /// The other side's own certificate.
+    fn shown(&self) -> Result<&[u8], TlsError> {
         let shown = self.inner.peer_certificates().and_then(<[_]>::first);
-        let shown = shown.ok_or_else(|| TlsError::of(&rustls::Error::NoCertificatesPresented, self.side))?;
-        ClientName::of_certificate(shown)
+        shown
+            .map(|shown| shown.as_ref())
+            .ok_or_else(|| TlsError::of(&rustls::Error::NoCertificatesPresented, self.side))
     }
 }

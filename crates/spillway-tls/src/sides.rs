@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, Se
 use crate::error::Side;
 use crate::files::{CLIENT, Material, RENEW, SERVER};
 use crate::revocation::{Current, Lists, refused};
-use crate::{Session, TlsError};
+use crate::{KeyPrint, Session, TlsError};
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
@@ -35,7 +35,10 @@ fn own(material_file: &Path, key_file: &str, error: &Error) -> TlsError {
 
 /// A server that lets in only clients with a certificate of its CA.
 #[derive(Clone)]
-pub struct ServerSide(Arc<Current<ServerConfig>>);
+pub struct ServerSide {
+    config: Arc<Current<ServerConfig>>,
+    key: KeyPrint,
+}
 
 impl ServerSide {
     /// Reads `ca-cert.pem`, `server-cert.pem` and `server-key.pem`, and `ca-crl.pem` if it is there.
@@ -45,6 +48,8 @@ impl ServerSide {
     pub fn load(directory: &Path) -> Result<Self, TlsError> {
         let Material { authorities, authority_certificates, chain, key, file } =
             Material::load(directory, &SERVER)?;
+        let shown = chain.first().map_or(&[][..], |own| own.as_ref());
+        let key_print = KeyPrint::of_certificate(shown)?;
         let own_directory = directory.to_owned();
         let make = move |lists: Lists| {
             let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(&authorities), provider());
@@ -61,7 +66,14 @@ impl ServerSide {
             config.send_tls13_tickets = 0;
             Ok(Arc::new(config))
         };
-        Ok(Self(Arc::new(Current::begin(directory, authority_certificates, make)?)))
+        let config = Arc::new(Current::begin(directory, authority_certificates, make)?);
+        Ok(Self { config, key: key_print })
+    }
+
+    /// The key by which clients may know it.
+    #[must_use]
+    pub fn key(&self) -> KeyPrint {
+        self.key
     }
 
     /// Begins a session with a client.
@@ -69,7 +81,7 @@ impl ServerSide {
     /// # Errors
     /// The list of revoked certificates cannot be used any more.
     pub fn begin(&self) -> Result<Session, TlsError> {
-        let inner = ServerConnection::new(self.0.now()?);
+        let inner = ServerConnection::new(self.config.now()?);
         let inner = inner.map_err(|error| TlsError::of(&error, Side::Server))?;
         Ok(Session::new(Connection::Server(inner), Side::Server))
     }

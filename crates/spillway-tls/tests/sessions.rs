@@ -69,6 +69,17 @@ fn both_sides_know_each_other_and_bytes_arrive() {
 }
 
 #[test]
+fn a_server_is_known_by_its_key_once_it_has_shown_that_it_has_it() {
+    let (directory, other) = (certificates(), certificates());
+    let (mut client, mut server) = begin(directory.path(), directory.path(), "donor.lab");
+    assert!(client.other_key().is_err(), "nobody has said anything");
+    talk(&mut client, &mut server).unwrap();
+    let [own, others] = [&directory, &other].map(|one| ServerSide::load(one.path()).unwrap().key());
+    assert_eq!(client.other_key().unwrap(), own);
+    assert!(own != others && own != server.other_key().unwrap(), "each has a key of its own");
+}
+
+#[test]
 fn a_bit_that_changed_ends_the_session() {
     let directory = certificates();
     let (mut client, mut server) = begin(directory.path(), directory.path(), "donor.lab");

@@ -297,6 +297,7 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let connections_per_client = args.max_connections_per_client.unwrap_or(limits.connections_per_client);
     let tls = args.tls_certificates.as_deref().map(ServerSide::load).transpose();
     let tls = tls.map_err(|error| DonorError::Certificates(error).to_string())?;
+    let key = tls.as_ref().map(ServerSide::key);
     let shown = args.etcd_certificates.as_ref().or(args.tls_certificates.as_ref());
     let pool =
         args.pool.as_ref().map(|pool| registering::shown(pool, shown.map(PathBuf::as_path))).transpose()?;
@@ -326,7 +327,8 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
-    let wishes = Wishes { advertise: args.advertise, domain: args.domain.as_deref(), per_run: args.per_run };
+    let domain = args.domain.as_deref();
+    let wishes = Wishes { advertise: args.advertise, domain, per_run: args.per_run, key };
     let registrar = pool.as_ref().map(|pool| registering::register(&wishes, pool, &donor)).transpose()?;
     let summary = donor.serve(stop.as_fd(), &hung_up).map_err(|error| error.to_string())?;
     drop(registrar);

@@ -75,6 +75,7 @@ fn registrations([[address, domain], [version, host]]: [[&str; 2]; 2], numbers: 
         offered_bytes: one,
         free_bytes: other,
         is_draining: one % 2 == 0,
+        key: if one % 3 == 0 { String::new() } else { host.to_owned() },
     };
     let value = serde_json::to_string(&own).expect("a registration");
     registered(&format!("/spillway/pools/a/donors/{address}"), &value);
@@ -92,8 +93,9 @@ fn registrations([[address, domain], [version, host]]: [[&str; 2]; 2], numbers: 
 
 fn registered(key: &str, value: &str) {
     if let Some(member) = directory::member(key, value) {
-        let Member { address, domain, version, .. } = &member;
+        let Member { address, domain, version, key: print, .. } = &member;
         assert!(key.ends_with(address) && is_plain(domain) && is_plain(version), "{key} {value}");
+        assert!(print.is_empty() || is_plain(print), "{key} {value}");
         assert!(address.parse::<std::net::SocketAddr>().is_ok(), "{address}");
         let again = serde_json::to_string(&Registration::from(member.clone())).expect("a registration");
         assert_eq!(directory::member(key, &again), Some(member));

@@ -141,6 +141,8 @@ pub struct Findings {
     pub is_urgent: bool,
     /// No slab can be made for what is new, and no donor is away that is to come back soon.
     pub is_full: bool,
+    /// Then there is none for what is moved either, with all its parts: no slab can be emptied.
+    pub is_stuck: bool,
     /// Once what is dead is cleared away, donors that are there will have room for more than lives.
     pub is_room_coming: bool,
     /// The same, and for all parts of it.
@@ -154,6 +156,13 @@ impl Findings {
     #[must_use]
     pub fn is_room_being_made(&self, is_given_back: bool) -> bool {
         self.is_room_coming && (is_given_back || !self.tasks.is_empty())
+    }
+
+    /// Whether what is moved must do with fewer parts for there to be room again ([`Table::set_narrow`]):
+    /// no donor is waited for, and no memory of donors is about to be given back.
+    #[must_use]
+    pub fn needs_narrow(&self, is_given_back: bool) -> bool {
+        self.is_stuck && !is_given_back
     }
 
     /// Whether there is no room and nothing is done for it: too little is dead anywhere.
@@ -175,7 +184,9 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
     let is_away = |donor| is_to_be_back(table, donor, now_ms, patience_ms);
     found.is_full = fresh.is_some_and(|fresh| fresh.slabs == 0) && !(0..table.donors()).any(is_away);
-    let width = fitting(table, MOVED_STREAM).map_or(0, |moved| moved.worth(table));
+    let moved = fitting(table, MOVED_STREAM);
+    found.is_stuck = found.is_full && moved.is_some_and(|moved| moved.slabs == 0);
+    let width = moved.map_or(0, |moved| moved.worth(table));
     let mut returning = Returning::of(table, fresh);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
     for slab in 0..table.slabs() {

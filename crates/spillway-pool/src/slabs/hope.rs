@@ -69,10 +69,11 @@ impl Table<'_> {
         }
     }
 
-    /// The same where a donor has memory for pages that are new.
+    /// The same where a donor has memory for pages that are new. One that leaves has none: if it stays after
+    /// all, that is told then.
     pub(crate) fn note_room_of(&self, donor: usize) {
         let (capacity, used) = self.room(donor);
-        if capacity > used.saturating_add(KEPT_FOR_MOVES) {
+        if capacity > used.saturating_add(KEPT_FOR_MOVES) && !self.is_leaving(donor) {
             self.note_room_news();
         }
     }
@@ -215,6 +216,7 @@ mod tests {
     #[test]
     fn whatever_may_bring_room_gives_hope_for_one_more_wait() {
         type Deed = fn(&Table<'_>);
+        const BACK: &str = "a donor with room is back";
         let deeds: [(&str, Deed); 8] = [
             ("memory is free", |table| {
                 let place = Place { donor: 1, life: table.donor(1).life, extent: 0 };
@@ -229,7 +231,7 @@ mod tests {
             }),
             ("a donor comes", |table| _ = table.join(&new_donor(3)).unwrap()),
             ("a donor has memory anew", |table| table.set_memory(0, 4)),
-            ("a donor with room is back", |table| table.come_up(2, table.donor(2).life)),
+            (BACK, |table| table.come_up(2, table.donor(2).life)),
             ("a donor with room stays", |table| table.set_leaving(2, false)),
             ("room is to come", |table| table.set_room_coming(9_999, 5_000)),
             ("a slab is emptied", |table| {
@@ -243,9 +245,9 @@ mod tests {
         for (what, deed) in deeds {
             let words = full();
             let (table, mut now_ms) = (Table::known(&words), 1);
-            // One is away and leaves; it has room.
+            // One is away, and leaves unless it is to be of use as soon as it is back; it has room.
             table.set_memory(2, 9);
-            table.set_leaving(2, true);
+            table.set_leaving(2, what != BACK);
             table.complain(2, table.donor(2), Condition::Down, 1);
             assert!(pauses(&table, &mut now_ms) > 0 && pauses(&table, &mut now_ms) == 0);
             deed(&table);
@@ -273,6 +275,23 @@ mod tests {
         let (census, found) = looked(&table);
         table.note_looked(&census, &found.tasks);
         assert_eq!(pauses(&table, &mut now_ms), 0);
+    }
+
+    #[test]
+    fn room_on_a_donor_that_leaves_gives_no_hope_until_it_stays() {
+        let words = full();
+        let (table, mut now_ms) = (Table::known(&words), 1);
+        assert!(pauses(&table, &mut now_ms) > 0);
+        table.set_leaving(0, true);
+        // All that it had is given back, and it goes and comes back: it takes nothing new.
+        for extent in 0..table.room(0).0 {
+            table.owner_of(0, extent).into_iter().for_each(|slab| table.free_place(0, extent, slab));
+        }
+        table.complain(0, table.donor(0), Condition::Suspect, 1);
+        table.come_up(0, table.donor(0).life);
+        assert_eq!((table.room(0).1, pauses(&table, &mut now_ms)), (0, 0));
+        table.set_leaving(0, false);
+        assert_eq!(pauses(&table, &mut now_ms), PATIENCE_MS / PAUSE_MS);
     }
 
     #[test]

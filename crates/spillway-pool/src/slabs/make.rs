@@ -1,13 +1,23 @@
 //! A new slab, step by step: a free one is taken, written down as the one that a stream writes to, given its
 //! donors, and opened. Who comes meanwhile waits a moment; where its maker was killed, another slab is made
 //! in its place.
+//!
+//! A slab has as many parts as are wanted wherever there are donors for them: where some of these are full,
+//! what is new is refused. For what is moved there is one exception. Room is kept for it, but donors that
+//! come empty, leave and die in turn may use that up on one donor while others have room. Then no slab could
+//! be emptied, not even of what is dead, and a donor that leaves would never be left, though most of what is
+//! held is dead. So where the supervisor has found that nothing else will make room ([`Table::set_narrow`]),
+//! what is moved goes to a slab of fewer parts, of one more than its pages can be had from at least, and one
+//! such slab at a time is counted on. It makes room: what is emptied has parts on donors that are full, or no
+//! more parts that last than the narrow slab has. Once there is room for all parts, the narrow slab is one
+//! that lacks parts, and is moved in its turn.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::placement::{Candidate, Chooser, Dice, capacity};
 use crate::slabs::room::{MOVED_STREAM, SLABS_KEPT_IN_SPILL, SPARE_SLABS, least_spill_extents};
 use crate::slabs::words::{SlabPhase, SlabWord, pack_stream};
-use crate::table::Table;
+use crate::table::{NARROW_AT, Table};
 use crate::words::Place;
 
 /// Extents of each donor that are kept for pages that are moved: without them no room could be made any more.
@@ -79,7 +89,7 @@ pub(crate) fn numbers_for(table: &Table<'_>, stream: usize, free: usize) -> usiz
 /// Slabs that can be made now: those that there is room for and, of `free` numbers, one each; `None` where
 /// too few donors can be reached.
 pub(crate) fn available(table: &Table<'_>, stream: usize, free: usize) -> Option<Fitting> {
-    let fitting = fitting(table, stream)?;
+    let fitting = fitting_now(table, stream)?;
     Some(Fitting { slabs: fitting.slabs.min(numbers_for(table, stream, free) as u32), ..fitting })
 }
 
@@ -115,6 +125,31 @@ pub(crate) fn fitting(table: &Table<'_>, stream: usize) -> Option<Fitting> {
         return with_spill.or((domains >= table.least_copies()).then_some(alone));
     }
     Some(alone)
+}
+
+/// The same, or for what is moved, where there is room for none, a slab of fewer parts.
+fn fitting_now(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+    let wanted = fitting(table, stream)?;
+    let is_narrow = stream == MOVED_STREAM && wanted.slabs == 0 && table.header(NARROW_AT) != 0;
+    Some(if is_narrow { narrow(table, stream).unwrap_or(wanted) } else { wanted })
+}
+
+impl Table<'_> {
+    /// Says whether what is moved may go to slabs of fewer parts where there is no room for all, as the last
+    /// look has found ([`crate::slabs::census::Findings::needs_narrow`]). For the supervisor alone.
+    pub fn set_narrow(&self, is_narrow: bool) {
+        let is_set = is_narrow && !self.planted("moved-waits-for-all-parts");
+        self.words()[NARROW_AT].store(is_set.into(), SeqCst);
+    }
+}
+
+/// One slab on those donors that have room, if another of them may be lost then, and its pages are not.
+fn narrow(table: &Table<'_>, stream: usize) -> Option<Fitting> {
+    let candidates = candidates(table, stream);
+    let with_room = candidates.iter().filter(|donor| donor.is_well && donor.free > 0);
+    let on_donors = count_domains(&with_room.map(|donor| (donor.domain, donor.free)).collect::<Vec<_>>());
+    let is_enough = on_donors > table.data_parts() && on_donors >= table.least_copies();
+    is_enough.then_some(Fitting { on_donors: on_donors.min(table.parts()), spilled: 0, slabs: 1 })
 }
 
 /// Extents of the last resort that a stream leaves alone.
@@ -218,7 +253,7 @@ impl Make {
     }
 
     fn take(&mut self, table: &Table<'_>) -> Made {
-        let Some(fitting) = fitting(table, self.stream) else { return Made::NoDonor };
+        let Some(fitting) = fitting_now(table, self.stream) else { return Made::NoDonor };
         let width = fitting.width();
         (self.left, self.on_donors) = (fitting.slabs, fitting.on_donors);
         if self.left == 0 {
@@ -277,5 +312,132 @@ impl Make {
             return Made::NoRoom;
         }
         Made::Done
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::new_donor::NewDonor;
+    use crate::slabs::append::{Append, Item, Outcome, Step};
+    use crate::slabs::census::{Census, Findings, Reason, judge, slots_in};
+    use crate::slabs::room::Coding;
+    use crate::table::{Terms, words_of};
+
+    /// Rows of a slab, with two pages each.
+    const ROWS: u16 = 4;
+    const SLAB_PAGES: u32 = 8;
+    const SLOTS: u32 = 3 * SLAB_PAGES;
+
+    /// Moves what these slots have, or writes to them where they have nothing.
+    fn append(table: &Table<'_>, stream: usize, slots: impl IntoIterator<Item = u32>) -> Outcome {
+        let item = |slot| Item { slot, check: 1, from: table.seat(slot) };
+        let mut append = Append::new(stream, slots.into_iter().map(item).collect(), 3);
+        loop {
+            match append.step(table, &table.chooser()) {
+                Step::Send(_) => _ = append.sent(table, true, 0),
+                Step::Done(outcome) => return outcome,
+                Step::Again | Step::Pause => {}
+            }
+        }
+    }
+
+    /// Four donors, one of which is full: three slabs of four parts each, with room for one more on the other
+    /// three. All that was kept for moves is used up.
+    fn full(parity: usize) -> Vec<AtomicU64> {
+        let parts = 2 + parity as u32;
+        let donor = |domain| NewDonor {
+            capacity: if domain + 1 < parts { 4 } else { 3 },
+            domain,
+            text: String::new(),
+        };
+        let donors: Vec<NewDonor> = (0..parts).map(donor).collect();
+        let coding = Coding { data: 2, parity, slabs: 12, slots: SLOTS, rows: ROWS };
+        let terms = Terms { extents: 0, wanted: parts as usize, least: 2, joining: 0, coding: Some(coding) };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let table = Table::create(&words, &donors, terms);
+        for (number, stream) in [0, MOVED_STREAM, MOVED_STREAM].into_iter().enumerate() {
+            let first = number as u32 * SLAB_PAGES;
+            let pages = SLAB_PAGES as usize;
+            assert_eq!(append(&table, stream, first..first + SLAB_PAGES), Outcome::Stored { pages });
+        }
+        words
+    }
+
+    fn looked(table: &Table<'_>) -> (Census, Findings) {
+        let mut census = Census::begin(table);
+        assert!(census.go_on(table, SLOTS));
+        let found = judge(table, &census, 100, 10);
+        (census, found)
+    }
+
+    /// Empties the first slab that a look has found, and makes it free with its places; why it was emptied.
+    fn empty_one(table: &Table<'_>) -> Option<Reason> {
+        let (_, found) = looked(table);
+        table.set_narrow(found.needs_narrow(false));
+        let (_, found) = looked(table);
+        let task = found.tasks.first()?;
+        assert!(table.fence(task.slab, task.generation));
+        let live = slots_in(table, 0..SLOTS, task.slab, task.generation);
+        let pages = live.len();
+        if pages > 0 {
+            assert_eq!(append(table, MOVED_STREAM, live), Outcome::Stored { pages });
+        }
+        looked(table).0.retire(table);
+        let left = table.free_slab(task.slab);
+        left.into_iter().for_each(|unnamed| table.free_unnamed(unnamed));
+        Some(task.reason)
+    }
+
+    fn parts_of(table: &Table<'_>, slot: u32) -> usize {
+        table.seat(slot).map_or(0, |seat| table.see_slab(seat.slab).places.iter().flatten().count())
+    }
+
+    #[test]
+    fn what_is_dead_is_cleared_away_though_one_donor_is_full() {
+        let words = full(2);
+        let table = Table::known(&words);
+        assert_eq!(looked(&table).1.tasks, [], "nothing is dead, and nothing lacks parts");
+        // Two pages of each slab live.
+        (0..SLOTS).filter(|slot| slot % SLAB_PAGES > 1).for_each(|slot| table.forget(slot));
+        assert_eq!(append(&table, 0, [2]), Outcome::NoRoom, "what is new has all its parts or none");
+        let found = looked(&table).1;
+        assert_eq!(
+            ([true, false].map(|soon| found.needs_narrow(soon)), found.tasks),
+            ([false, true], vec![])
+        );
+        assert_eq!(empty_one(&table), Some(Reason::Sparse));
+        let narrow: Vec<u32> = (0..SLOTS).filter(|slot| parts_of(&table, *slot) == 3).collect();
+        assert_eq!(narrow.len(), 2);
+        let reasons: Vec<Reason> = std::iter::from_fn(|| empty_one(&table)).take(20).collect();
+        assert_eq!(reasons.first(), Some(&Reason::Endangered), "there is room for all its parts again");
+        assert!(reasons.len() < 20, "it does not come to rest: {reasons:?}");
+        let live = (0..SLOTS).filter(|slot| slot % SLAB_PAGES <= 1);
+        assert!(live.into_iter().all(|slot| parts_of(&table, slot) == 4));
+        assert_eq!(table.room(3), (3, 1), "there is as much as is kept for moves again");
+    }
+
+    #[test]
+    fn a_slab_that_came_wrong_is_emptied_though_one_donor_is_full() {
+        let words = full(2);
+        let table = Table::known(&words);
+        // All that is in it lives.
+        table.hurt(table.seat(0).unwrap());
+        assert_eq!(empty_one(&table), Some(Reason::Endangered));
+        assert_eq!(parts_of(&table, 0), 3);
+        assert_eq!(empty_one(&table), Some(Reason::Endangered));
+        assert!((0..SLOTS).all(|slot| parts_of(&table, slot) == 4));
+        assert_eq!(empty_one(&table), None);
+    }
+
+    #[test]
+    fn nothing_is_moved_to_where_the_next_loss_would_take_it() {
+        let words = full(1);
+        let table = Table::known(&words);
+        table.set_narrow(true);
+        assert_eq!(append(&table, MOVED_STREAM, [0]), Outcome::NoRoom);
+        assert_eq!(parts_of(&table, 0), 3);
     }
 }

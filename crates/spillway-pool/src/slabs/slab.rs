@@ -88,7 +88,7 @@ impl<'a> Table<'a> {
         (data > 0).then_some(Coding { data, parity, slabs, slots, rows: self.rows() })
     }
 
-    /// Extents of its own with which a donor can be of use, at most.
+    /// Extents of its own with which a donor can be of use, at most, beside those to spare.
     #[must_use]
     pub fn most_of_a_donor(&self) -> u32 {
         self.coding().map_or(self.extents(), |coding| coding.slabs)

@@ -203,6 +203,7 @@ impl World {
         let is_given_back = self.keeper.reclaim.gives_back_within(COMING_PATIENCE, self.now, patience);
         let is_being_made = found.is_room_being_made(is_given_back);
         table.set_room_coming(if is_being_made { self.now + ROOM_COMING } else { 0 }, self.now);
+        table.set_narrow(found.needs_narrow(is_given_back));
         if table.note_no_room_comes(census, &found, is_given_back) {
             self.note_looked_in_vain();
         }

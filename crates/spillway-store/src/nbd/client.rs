@@ -16,13 +16,13 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_nbd::handshake::ExportFlags;
 use spillway_nbd::proof::{Purpose, RunKey};
-use spillway_tls::{ClientSide, TlsError};
+use spillway_tls::{ClientSide, KeyPrint, TlsError};
 
 use super::connection::{Address, Attempt, ConnectError, Connection};
 use super::effort::Effort;
 use super::lane::NbdLane;
 use super::mark;
-use super::meeting::Meeting;
+use super::meeting::{Meeting, Wish};
 use super::pool::Pool;
 use super::relay::{self, Target};
 use crate::spec::{Tls, Transport};
@@ -307,6 +307,17 @@ pub(crate) fn need_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreE
             Err(spec.unusable("no relay for TLS is started here", "start it by 'spillway run'"))
         }
     }
+}
+
+/// Has the run's relay, which has been started, take this server for itself from now on only by this key.
+/// Where no TLS is spoken nothing is to be done.
+///
+/// # Errors
+/// The relay is gone.
+pub(crate) fn expect_key(spec: &StoreSpec, run_token: &str, key: KeyPrint) -> Result<(), StoreError> {
+    let Some(Address::Relay(meeting)) = known_address(spec, run_token) else { return Ok(()) };
+    let told = meeting.knock(Wish::Expect(key), Attempt::of(START_PATIENCE));
+    told.map(|_| ()).map_err(|error| spec.unusable(error, "then try again"))
 }
 
 fn start_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@
 //! | its secret, and a [`Wish`] | |
 //! | | the relay's secret, at once |
 //! | | [`CONNECTED`], when the server has taken the TCP connection |
+//! | | to [`Wish::Expect`]: [`READY`], and that is all; else: |
 //! | | [`READY`] and the server's NBD greeting, when it has answered by TLS; or [`FAILED`] and why |
 //! | NBD's client flags, which end here | |
 //! | NBD goes on | [`Wish::PassOn`]: the same, to and from the server |
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg};
 use spillway_nbd::private::{SECRET_BYTES, relay_secrets};
+use spillway_tls::KeyPrint;
+use spillway_tls::key_print::PRINT_BYTES;
 use spillway_tls::records::{KEYS_BYTES, Keys};
 
 use super::reaching::{Attempt, ConnectError, Wire, unix_address};
@@ -46,18 +49,32 @@ pub enum Wish {
     PassOn,
     /// To leave the connection to the lane.
     TakeOver,
+    /// Nothing of the server now: from now on it must have this key. The supervisor says so.
+    Expect(KeyPrint),
 }
 
 impl Wish {
-    fn encode(self) -> u8 {
+    /// Appends it as it is sent.
+    fn put(self, out: &mut Vec<u8>) {
         match self {
-            Self::PassOn => 0,
-            Self::TakeOver => 1,
+            Self::PassOn => out.push(0),
+            Self::TakeOver => out.push(1),
+            Self::Expect(key) => {
+                out.push(2);
+                out.extend_from_slice(&key.to_bytes());
+            }
         }
     }
 
-    fn decode(byte: u8) -> Option<Self> {
-        [Self::PassOn, Self::TakeOver].into_iter().find(|wish| wish.encode() == byte)
+    /// Hears one; `None` where it is another version's.
+    fn receive(wire: &mut Wire) -> Result<Option<Self>, ConnectError> {
+        let [kind] = wire.array::<1>()?;
+        Ok(match kind {
+            0 => Some(Self::PassOn),
+            1 => Some(Self::TakeOver),
+            2 => Some(Self::Expect(KeyPrint::from_bytes(wire.array::<PRINT_BYTES>()?))),
+            _ => None,
+        })
     }
 }
 
@@ -88,7 +105,8 @@ impl Meeting {
         SocketAddrUnix::new_abstract_name(format!("spillway-tls-{digits}").as_bytes())
     }
 
-    /// Has the relay connect to the server. The server's greeting comes next.
+    /// Has the relay connect to the server. The server's greeting comes next, but where it is only told what
+    /// to expect.
     pub fn knock(&self, wish: Wish, attempt: Attempt) -> Result<Wire, ConnectError> {
         let mut wire =
             Wire::by_unix(&unix_address(self.address())?, attempt).map_err(|error| match error {
@@ -99,7 +117,7 @@ impl Meeting {
                 other => other,
             })?;
         let mut knock = self.lanes.to_vec();
-        knock.push(wish.encode());
+        wish.put(&mut knock);
         wire.send(&knock)?;
         if wire.array::<SECRET_BYTES>()? != self.relays {
             return Err(ConnectError::Refused("what answers in the relay's place is not of this run".into()));
@@ -124,9 +142,9 @@ impl Meeting {
         if differences != 0 {
             return Ok(None);
         }
-        let [wish] = wire.array::<1>()?;
+        let wish = Wish::receive(wire)?;
         wire.send(&self.relays)?;
-        Ok(Wish::decode(wish))
+        Ok(wish)
     }
 }
 
@@ -242,10 +260,23 @@ mod tests {
 
     #[test]
     fn wishes_arrive_as_they_were() {
-        for wish in [Wish::PassOn, Wish::TakeOver] {
-            assert_eq!(Wish::decode(wish.encode()), Some(wish));
+        let meeting = Meeting::of("run", "nbds://a:1/");
+        let heard = |bytes: &[u8]| {
+            let (lane, relay) = std::os::unix::net::UnixStream::pair().unwrap();
+            std::io::Write::write_all(&mut &lane, &[&meeting.lanes, bytes].concat()).unwrap();
+            let until = std::time::Instant::now() + Duration::from_secs(30);
+            drop(relay.set_nonblocking(true));
+            let wish = meeting.answer(&mut Wire::over(relay.into(), until));
+            drop(lane);
+            wish
+        };
+        let key = KeyPrint::from_bytes(std::array::from_fn(|at| at as u8));
+        for wish in [Wish::PassOn, Wish::TakeOver, Wish::Expect(key)] {
+            let mut bytes = Vec::new();
+            wish.put(&mut bytes);
+            assert_eq!(heard(&bytes), Ok(Some(wish)));
         }
-        assert_eq!(Wish::decode(2), None);
+        assert_eq!(heard(&[3]), Ok(None), "a later version's");
     }
 
     #[test]

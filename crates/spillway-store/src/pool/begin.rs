@@ -8,9 +8,10 @@ use std::time::Duration;
 use spillway_core::size::Size;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
-use spillway_pool::draw::{Offer, Wish, draw, share};
+use spillway_pool::draw::{Offer, SPARE_EXTENTS, Wish, draw, share};
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::survey::EXTENT_BYTES;
+use spillway_tls::KeyPrint;
 use twox_hash::XxHash3_64;
 
 use super::attempt::{Attempt, Failure};
@@ -48,13 +49,13 @@ pub(super) fn begin_listed(
     held: &mut Vec<Begun>,
 ) -> Result<Vec<NewDonor>, StoreError> {
     let Attempt { spec, pool, .. } = *attempt;
-    let asked = asked_of_each(pool, listed.len());
+    let share = share_asked(pool, listed.len());
     let mut donors = Vec::with_capacity(listed.len());
     for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
         // With less than it asks for, a run with a last resort begins too; and one that has another choice
         // is told by the room that there is in all.
-        let asked = (asked, pool.spill.is_some() || attempt.is_offer);
-        let (text, begun) = begin_donor(attempt, donor, asked)?;
+        let share = (share, pool.spill.is_some() || attempt.is_offer);
+        let (text, begun) = begin_donor(attempt, donor, share)?;
         let slots = begun.slots;
         held.push(begun);
         donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
@@ -82,10 +83,10 @@ pub(super) fn begin_registered(
         return Err(Failure::TooFew(too_few(attempt, etcd, (0, 0), &[])));
     }
     let places = MAX_DONORS - pool.spill_places();
-    let asked = asked_of_each(pool, members.len().min(places));
+    let share = share_asked(pool, members.len().min(places));
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
-    for member in drawn(&members, pool, (places, asked), run_token) {
-        match begin_member(member, &pool.transport, asked, run_token) {
+    for member in drawn(&members, pool, (places, share), run_token) {
+        match begin_member(member, &pool.transport, share, run_token) {
             Ok((donor, begun)) => {
                 held.push(begun);
                 donors.push(donor);
@@ -145,30 +146,32 @@ fn too_few(
 fn drawn<'a>(
     members: &'a [Member],
     pool: &PoolSpec,
-    (places, asked): (usize, Option<Size>),
+    (places, share): (usize, Option<Size>),
     run_token: &str,
 ) -> Vec<&'a Member> {
     let offer = |member: &Member| Offer { domain: member.domain_number(), free_bytes: member.free_bytes };
     let offers: Vec<Offer> = members.iter().map(offer).collect();
-    let wish = Wish { places, width: pool.redundancy.width(), asked_bytes: asked.map(|asked| asked.bytes()) };
+    let wish = Wish { places, width: pool.redundancy.width(), asked_bytes: share.map(|share| share.bytes()) };
     let drawn = draw(&offers, wish, XxHash3_64::oneshot(run_token.as_bytes()));
     drawn.into_iter().map(|member| &members[member]).collect()
 }
 
-/// Begins the run on a donor that is registered, asking for so much, or for what there is where that is not
-/// left.
+/// Begins the run on a donor that is registered, asking for its share and something to spare, or for what
+/// there is where that is not left.
 pub(super) fn begin_member(
     member: &Member,
     transport: &Transport,
-    asked: Option<Size>,
+    share: Option<Size>,
     run_token: &str,
 ) -> Result<(NewDonor, Begun), String> {
     let text = member.address.clone();
     let own = donor_spec(&text, transport, None).filter(|_| text.len() <= TEXT_BYTES);
     let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
-    let asked = asked.filter(|asked| asked.bytes() <= member.free_bytes);
+    let asked = share.map(with_spare).filter(|asked| asked.bytes() <= member.free_bytes);
+    let expected = member.expected_key()?;
     let started = crate::nbd::need_relay(&own, run_token);
-    let begun = started.and_then(|()| begin_at(&own, asked, run_token, None));
+    let told = started.and_then(|()| expect(&own, run_token, expected));
+    let begun = told.and_then(|()| begin_at(&own, asked, run_token, None));
     let begun = begun.map_err(|error| reason_of(&error))?;
     let slots = begun.slots;
     if slots < EXTENT_SLOTS {
@@ -176,6 +179,17 @@ pub(super) fn begin_member(
         return Err(format!("it has {} KiB left, which holds no extent of 2M", slots * 4));
     }
     Ok((NewDonor { capacity: slots / EXTENT_SLOTS, domain: member.domain_number(), text }, begun))
+}
+
+fn expect(own: &StoreSpec, run_token: &str, key: Option<KeyPrint>) -> Result<(), StoreError> {
+    key.map_or(Ok(()), |key| crate::nbd::expect_key(own, run_token, key))
+}
+
+/// A donor of the run has registered anew: the key that it names now is the one that it must have.
+pub(super) fn expect_again(member: &Member, transport: &Transport, run_token: &str) -> Result<(), String> {
+    let own = donor_spec(&member.address, transport, None);
+    let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
+    expect(&own, run_token, member.expected_key()?).map_err(|error| reason_of(&error))
 }
 
 /// What an error says without the store's name.
@@ -189,9 +203,14 @@ pub(super) fn reason_of(error: &StoreError) -> String {
     }
 }
 
-/// What each of so many donors is asked for where the user says what the run needs: so much that the others
-/// can make up for one that is lost.
-pub(super) fn asked_of_each(pool: &PoolSpec, donors: usize) -> Option<Size> {
+/// A donor's share, and what it is asked for beyond that where it has so much left.
+fn with_spare(share: Size) -> Size {
+    Size::from_bytes(share.bytes() + SPARE_EXTENTS * EXTENT_BYTES)
+}
+
+/// What each of so many donors must lend where the user says what the run needs: so much that the others can
+/// make up for one that is lost.
+pub(super) fn share_asked(pool: &PoolSpec, donors: usize) -> Option<Size> {
     Some(share_of_each(pool.extents_for(pool.size?.bytes()), pool.redundancy.width(), donors))
 }
 
@@ -200,19 +219,40 @@ pub(super) fn share_of_each(extents: u64, copies: usize, donors: usize) -> Size 
     Size::from_bytes(share(extents, copies, donors) * EXTENT_BYTES)
 }
 
-/// Whether a donor has so much left, as it says itself.
-fn has_left(own: &StoreSpec, asked: Size, run_token: &str) -> bool {
-    let door = crate::nbd::known_address(own, run_token).map(crate::nbd::Door::known);
-    let standing = door.and_then(|door| crate::nbd::standing(&door, STANDING_PATIENCE).ok());
-    standing.is_none_or(|standing| asked.bytes() <= standing.free_bytes)
+/// Bytes that a donor has left, as it says itself; `None` where it does not answer.
+fn left_at(own: &StoreSpec, run_token: &str) -> Option<u64> {
+    let door = crate::nbd::known_address(own, run_token).map(crate::nbd::Door::known)?;
+    crate::nbd::standing(&door, STANDING_PATIENCE).ok().map(|standing| standing.free_bytes)
 }
 
-/// A donor's address in digits, and what it has promised. Of one that may have less than it is asked for,
-/// what it has left is taken.
+/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for something
+/// to spare too where the donor has that left, for what there is where it may have less, and for all where
+/// there is no share.
+pub(super) fn begin_with_share(
+    own: &StoreSpec,
+    (share, may_have_less): (Option<Size>, bool),
+    run_token: &str,
+    others: Option<Claim>,
+) -> Result<Begun, StoreError> {
+    let Some(share) = share else { return begin_at(own, None, run_token, others) };
+    let left = left_at(own, run_token);
+    let has_left = |asked: Size| left.is_some_and(|left| asked.bytes() <= left);
+    if has_left(with_spare(share)) {
+        // Another run may have taken it meanwhile: the share alone may still be there.
+        if let Ok(begun) = begin_at(own, Some(with_spare(share)), run_token, others) {
+            return Ok(begun);
+        }
+    }
+    let is_short = may_have_less && left.is_some() && !has_left(share);
+    begin_at(own, if is_short { None } else { Some(share) }, run_token, others)
+}
+
+/// A donor's address in digits, and what it has promised. Of one that may have less than its share, what it
+/// has left is taken.
 fn begin_donor(
     attempt: &Attempt<'_>,
     donor: &PoolDonor,
-    (asked, may_have_less): (Option<Size>, bool),
+    share: (Option<Size>, bool),
 ) -> Result<(String, Begun), StoreError> {
     let Attempt { spec, pool, run_token, .. } = *attempt;
     let addresses = (donor.host.as_str(), donor.port).to_socket_addrs();
@@ -228,9 +268,7 @@ fn begin_donor(
             continue;
         };
         let started = crate::nbd::need_relay(&own, run_token);
-        let left =
-            || if may_have_less { asked.filter(|asked| has_left(&own, *asked, run_token)) } else { asked };
-        match started.and_then(|()| begin_at(&own, left(), run_token, Some(pool.claim))) {
+        match started.and_then(|()| begin_with_share(&own, share, run_token, Some(pool.claim))) {
             Ok(begun) => return Ok((text, begun)),
             Err(error) => last = Some(error),
         }
@@ -247,7 +285,7 @@ fn begin_donor(
 
 /// Begins the run, or a donor's new life in it, on one donor. One that is an NBD server of another kind is
 /// claimed, where it may be such a one.
-pub(super) fn begin_at(
+fn begin_at(
     own: &StoreSpec,
     asked: Option<Size>,
     run_token: &str,
@@ -313,7 +351,7 @@ mod tests {
 
     fn addresses(members: &[Member], pool: &PoolSpec, token: &str) -> BTreeSet<String> {
         let places = MAX_DONORS - pool.spill_places();
-        let asked = asked_of_each(pool, members.len().min(places));
+        let asked = share_asked(pool, members.len().min(places));
         let drawn = drawn(members, pool, (places, asked), token);
         drawn.into_iter().map(|member| member.address.clone()).collect()
     }
@@ -326,6 +364,22 @@ mod tests {
         assert_eq!((one.len(), other.len()), (MAX_DONORS, MAX_DONORS));
         assert!(one.intersection(&other).count() < 4, "{one:?} {other:?}");
         assert_eq!(addresses(&members, &pool, "one"), one);
+    }
+
+    /// A pool of two copies on two donors needs all its extents on each, and on one that comes: before, none
+    /// of them was asked for more, so that a copy that was broken off had no other place there.
+    #[test]
+    fn a_donor_is_asked_for_its_share_and_two_extents_more() {
+        let asked_mib =
+            |uri: &str, donors| with_spare(share_asked(&pool(uri), donors).unwrap()).bytes() >> 20;
+        let copied = "pool:etcd://10.0.0.9:2379/lab?copies=2&size=28M";
+        // 14 extents, and 2 to spare: it was 28 MiB.
+        assert_eq!([2, 3].map(|donors| asked_mib(copied, donors)), [32, 32]);
+        // 28 copies on 7 of 8 donors, one more for chance, and 2 to spare: it was 10 MiB.
+        assert_eq!(asked_mib(copied, 8), 14);
+        // Eight slabs for 28 MiB of pages, on six donors: it was 16 MiB.
+        assert_eq!(asked_mib("pool:etcd://10.0.0.9:2379/lab?data=4&parity=2&size=28M", 6), 20);
+        assert_eq!(share_asked(&pool("pool:etcd://10.0.0.9:2379/lab?copies=2"), 3), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use spillway_pool::MAX_DONORS;
 use spillway_pool::survey::EXTENT_BYTES;
 
-use super::begin::{asked_of_each, begin_member, share_of_each};
+use super::begin::{begin_member, expect_again, share_asked, share_of_each};
 use super::site::Site;
 use super::watcher::Watcher;
 use crate::membership::{Directory, Member, RunState};
@@ -33,6 +33,8 @@ pub(super) struct Newcomers {
     has_told_full: bool,
     /// Donors that could not join, by address, and when they were tried.
     refused: HashMap<String, Instant>,
+    /// By address of the run's donors: the key that is expected of it.
+    keys: HashMap<String, String>,
     /// The host that this is, by its own name.
     host: String,
     /// Bytes that had been copied when the run was registered last, and when that was.
@@ -51,6 +53,7 @@ impl Newcomers {
             is_away: false,
             has_told_full: false,
             refused: HashMap::new(),
+            keys: HashMap::new(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             copied: (0, Instant::now()),
             told: None,
@@ -120,6 +123,9 @@ impl Newcomers {
         let table = site.shared.table();
         let is_known = (0..table.donors()).any(|donor| table.text(donor) == member.address);
         let is_too_soon = self.refused.get(&member.address).is_some_and(|when| when.elapsed() < TRY_AGAIN);
+        if is_known {
+            self.know_key(member);
+        }
         // One that has nothing to lend now may have later.
         let is_of_use = !member.is_draining && member.free_bytes >= EXTENT_BYTES;
         if is_known || is_too_soon || !is_of_use || site.is_over() {
@@ -147,14 +153,23 @@ impl Newcomers {
         }
     }
 
+    /// A donor that is restarted may come back with another key than it had.
+    fn know_key(&mut self, member: &Member) {
+        let is_new = !member.key.is_empty() && self.keys.get(&member.address) != Some(&member.key);
+        let shared = &self.site.shared;
+        if is_new && expect_again(member, &shared.spec.transport, &shared.token).is_ok() {
+            self.keys.insert(member.address.clone(), member.key.clone());
+        }
+    }
+
     fn join(&mut self, member: &Member) -> Result<(), String> {
         let (site, shared) = (&self.site, &self.site.shared);
         let table = shared.table();
         // A run that says nothing has been promised what there was, and takes its share of what comes.
         let donors = shared.well_donors() + 1;
         let share = || share_of_each(table.most_of_a_donor().into(), table.wanted_copies(), donors);
-        let asked = asked_of_each(&shared.spec, donors).unwrap_or_else(share);
-        let (donor, begun) = begin_member(member, &shared.spec.transport, Some(asked), &shared.token)?;
+        let share = share_asked(&shared.spec, donors).unwrap_or_else(share);
+        let (donor, begun) = begin_member(member, &shared.spec.transport, Some(share), &shared.token)?;
         if site.is_over() {
             begun.end();
             return Ok(());

@@ -12,7 +12,7 @@ use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::{Event, Health, Verdict};
 use spillway_pool::words::{Condition, DonorWord};
 
-use super::begin::{Begun, asked_of_each, begin_at, reason_of};
+use super::begin::{Begun, begin_with_share, reason_of, share_asked};
 use super::claimed::{claimant, keep, renew};
 use super::donor_store::token_of;
 use super::shared::{Way, now_ms};
@@ -288,10 +288,10 @@ impl Watcher {
             return std::thread::sleep(NEW_LIFE_PAUSE);
         }
         let life = table.donor(self.donor).life;
-        let asked = asked_of_each(&shared.spec, shared.well_donors() + 1);
+        let share = (share_asked(&shared.spec, shared.well_donors() + 1), false);
         // Who has taken a server's export from the run keeps it.
         let others = matches!(shared.spec.members, Members::Listed(_)).then_some(Claim::Free);
-        match begin_at(spec, asked, &token_of(&shared.token, life), others) {
+        match begin_with_share(spec, share, &token_of(&shared.token, life), others) {
             Ok(Begun { slots, fd, claim }) => {
                 site.hold(self.donor, fd);
                 table.set_claimed(self.donor, claim.is_some());

@@ -15,6 +15,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use spillway_nbd::private::relay_secrets;
 use spillway_store::nbd::meeting::{Meeting, Wish, encode_failure, take_over};
 use spillway_store::nbd::reaching::{Attempt, ConnectError, Wire};
+use spillway_tls::KeyPrint;
 
 const URI: &str = "nbds://a:1/?tls-certificates=/c";
 /// Far longer than anything takes here: who waits so long waits for what does not come.
@@ -61,6 +62,10 @@ fn heard_by_relay(meeting: &Meeting, said: &[u8], lanes: &[u8], relays: &[u8]) {
     let wish = match said.get(lanes.len()).filter(|_| is_of_run) {
         Some(0) => Some(Wish::PassOn),
         Some(1) => Some(Wish::TakeOver),
+        Some(2) => said
+            .get(lanes.len() + 1..)
+            .and_then(<[u8]>::first_chunk)
+            .map(|key| Wish::Expect(KeyPrint::from_bytes(*key))),
         _ => None,
     };
     assert_eq!(answer.ok().flatten(), wish);

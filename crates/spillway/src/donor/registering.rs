@@ -11,6 +11,7 @@ use spillway_etcd::{Registrar, RegistrarNews};
 use spillway_events::catalogue::donor as told;
 use spillway_store::membership::Member;
 use spillway_store::spec::{EtcdPool, PoolDonor};
+use spillway_tls::KeyPrint;
 
 /// How the donor is to be known there.
 pub(super) struct Wishes<'a> {
@@ -20,6 +21,8 @@ pub(super) struct Wishes<'a> {
     pub(super) domain: Option<&'a str>,
     /// The most that a run may have of it.
     pub(super) per_run: Option<Size>,
+    /// By which key runs know it, where it speaks TLS.
+    pub(super) key: Option<KeyPrint>,
 }
 
 /// The pool, and what is shown to its etcd; before anything is begun, since what is of no use is refused.
@@ -47,6 +50,7 @@ pub(super) fn register(wishes: &Wishes<'_>, pool: &EtcdPool, donor: &Donor) -> R
     };
     let domain = wishes.domain.map_or_else(|| address.ip().to_string(), str::to_owned);
     let (standing, per_run) = (donor.standing(), wishes.per_run.map_or(u64::MAX, Size::bytes));
+    let key = wishes.key.map_or_else(String::new, |key| key.to_string());
     let member = move || {
         let standing = standing();
         Member {
@@ -56,6 +60,7 @@ pub(super) fn register(wishes: &Wishes<'_>, pool: &EtcdPool, donor: &Donor) -> R
             free_bytes: standing.free_bytes.min(per_run),
             is_draining: standing.is_to_be_left(),
             version: standing.version,
+            key: key.clone(),
         }
     };
     Registrar::start(pool, member, tell).map_err(|error| format!("--pool {pool}: {error}"))

@@ -190,6 +190,8 @@ pub struct Row {
     /// Not known of one that is listed.
     domain: Option<String>,
     version: Option<String>,
+    /// By which key runs know it; not known of one that is listed, nor registered by one without TLS.
+    key: Option<String>,
     state: &'static str,
     /// Why it is away.
     reason: Option<String>,
@@ -257,6 +259,7 @@ fn row(member: &Member, reach: &Reach) -> Row {
         address: member.address.clone(),
         domain: text(&member.domain),
         version: text(&member.version),
+        key: text(&member.key),
         state: AWAY,
         reason: None,
         offered_bytes: text(&member.version).map(|_| member.offered_bytes),
@@ -342,6 +345,7 @@ mod tests {
             address: "192.168.100.100:10809".to_owned(),
             domain: Some("rack-with-a-long-name".to_owned()),
             version: None,
+            key: None,
             state,
             reason: reason.map(str::to_owned),
             offered_bytes: Some(64 << 20),

@@ -8,7 +8,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `target` | where it connects to, and what it shows there |
+//! | `target` | where it connects to, what it shows there, and what it is to be shown |
 //! | `serve` | the process: its connections, a thread each, and its end |
 //! | `upstream` | connecting to the server: TCP, STARTTLS, certificates |
 //! | `pump` | copying between a lane and the server, until one of them leaves |
@@ -22,6 +22,8 @@
 mod pump;
 mod serve;
 mod target;
+#[cfg(test)]
+mod tests;
 mod upstream;
 
 pub(super) use target::Target;

@@ -1,17 +1,18 @@
 //! The relay's process: a thread for each connection, and its end.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use spillway_nbd::handshake::{CLIENT_FLAGS_BYTES, encode_greeting};
+use spillway_tls::KeyPrint;
 
 use super::pump::Pump;
-use super::target::Target;
+use super::target::{Target, Whom};
 use super::upstream::Upstream;
 use crate::nbd::meeting::{CONNECTED, Meeting, READY, Wish, encode_failure, hand_over};
 use crate::nbd::reaching::{ConnectError, Wire};
@@ -34,6 +35,8 @@ const THREAD_STACK_BYTES: usize = 256 << 10;
 struct Shared {
     meeting: Meeting,
     target: Target,
+    /// The key that the server must have, as the supervisor has said last.
+    expected: Mutex<Option<KeyPrint>>,
     connections: AtomicUsize,
     strangers: AtomicUsize,
 }
@@ -60,6 +63,7 @@ pub(super) fn serve(listener: OwnedFd, meeting: Meeting, target: Target) {
     let shared = Arc::new(Shared {
         meeting,
         target,
+        expected: Mutex::new(None),
         connections: AtomicUsize::new(0),
         strangers: AtomicUsize::new(0),
     });
@@ -106,8 +110,17 @@ fn converse(shared: &Shared, lane: OwnedFd) {
         let Ok(Some(wish)) = shared.meeting.answer(&mut wire) else { return };
         wish
     };
+    let mut expected = shared.expected.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Wish::Expect(key) = wish {
+        *expected = Some(key);
+        drop(expected);
+        let _ = wire.send(&[READY]);
+        return;
+    }
+    let whom = Whom { host: &shared.target.host, key: *expected };
+    drop(expected);
     let mut wire = Wire::over(wire.into_socket().into_fd(), Instant::now() + REACHING);
-    let reached = Upstream::reach(&shared.target, Instant::now() + REACHING, || {
+    let reached = Upstream::reach(&shared.target, &whom, Instant::now() + REACHING, || {
         // A lane that has left is noticed when it is told more.
         let _ = wire.send(&[CONNECTED]);
     });
@@ -115,6 +128,7 @@ fn converse(shared: &Shared, lane: OwnedFd) {
         Ok(upstream) => match wish {
             Wish::PassOn => Pump::new(wire.into_socket().into_fd(), upstream).run(),
             Wish::TakeOver => leave(&wire.into_socket().into_fd(), upstream),
+            Wish::Expect(_) => {}
         },
         Err(error) => {
             let _ = wire.send(&encode_failure(&error));

@@ -2,7 +2,15 @@
 
 use std::net::SocketAddr;
 
-use spillway_tls::ClientSide;
+use spillway_tls::{ClientSide, KeyPrint};
+
+/// What a server's certificate is to be.
+pub(super) struct Whom<'a> {
+    /// The host that it must be for.
+    pub host: &'a str,
+    /// The key that it must have, if one is known.
+    pub key: Option<KeyPrint>,
+}
 
 /// Where a relay connects to, and what it shows there.
 pub(in crate::nbd) struct Target {

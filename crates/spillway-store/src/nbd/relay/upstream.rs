@@ -10,7 +10,7 @@ use spillway_nbd::handshake::{
 };
 use spillway_tls::{Session, TlsError};
 
-use super::target::Target;
+use super::target::{Target, Whom};
 use crate::nbd::connection::{Address, Greeter};
 use crate::nbd::reaching::{Attempt, ConnectError, Wire};
 
@@ -41,6 +41,7 @@ impl Upstream {
     /// Connects; `connected` is called when the server has taken the TCP connection.
     pub(super) fn reach(
         target: &Target,
+        whom: &Whom<'_>,
         until: Instant,
         mut connected: impl FnMut(),
     ) -> Result<Self, ConnectError> {
@@ -50,7 +51,7 @@ impl Upstream {
             match Greeter::connect(&Address::Tcp(*address), attempt) {
                 Ok(greeter) => {
                     connected();
-                    return Self::upgrade(target, greeter, *address);
+                    return Self::upgrade((target, whom), greeter, *address);
                 }
                 Err(error) => last = error,
             }
@@ -58,7 +59,11 @@ impl Upstream {
         Err(last)
     }
 
-    fn upgrade(target: &Target, greeter: Greeter, address: SocketAddr) -> Result<Self, ConnectError> {
+    fn upgrade(
+        (target, whom): (&Target, &Whom<'_>),
+        greeter: Greeter,
+        address: SocketAddr,
+    ) -> Result<Self, ConnectError> {
         let mut greeter = greeter;
         let greeting = greeter.greeting()?;
         let no_tls = |text: &str| {
@@ -76,8 +81,10 @@ impl Upstream {
         }
         // The answer ends where TLS begins: whatever a meddler put behind it is taken for TLS, and is none.
         let mut starting =
-            Starting { wire: greeter.into_wire(), session: target.tls.begin(&target.host).map_err(refused)? };
+            Starting { wire: greeter.into_wire(), session: target.tls.begin(whom.host).map_err(refused)? };
         starting.shake_hands()?;
+        // Before anything of the run's is said.
+        starting.check_key(whom)?;
         starting.ask()?;
         let Starting { wire, session } = starting;
         Ok(Self { socket: wire.into_socket().into_fd(), session, greeting })
@@ -102,6 +109,21 @@ impl Starting {
             }
             self.receive(&mut plain)?;
         }
+    }
+
+    /// A certificate for this host may be another machine's, or may have been stolen from an earlier one.
+    fn check_key(&self, whom: &Whom<'_>) -> Result<(), ConnectError> {
+        let Some(expected) = whom.key else { return Ok(()) };
+        let shown = self.session.other_key().map_err(refused)?;
+        if shown == expected {
+            return Ok(());
+        }
+        Err(ConnectError::Refused(format!(
+            "what answers there has a certificate for {}, but with the key {shown}, and the donor was \
+             registered with {expected}: see which machine it is, and if it is the donor, restart it so that \
+             it registers with its new key",
+            whom.host
+        )))
     }
 
     /// A server says only after the handshake whether it takes our certificate. So it is asked for something

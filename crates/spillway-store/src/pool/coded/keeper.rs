@@ -143,6 +143,7 @@ impl Keeper {
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
         let now = now_ms();
         let is_given_back = self.discards.give_back_soon(&site);
+        table.set_narrow(found.needs_narrow(is_given_back));
         let is_being_made = found.is_room_being_made(is_given_back);
         table.set_room_coming(if is_being_made { now + ROOM_COMING_MS } else { 0 }, now);
         // Who is back within the patience of who writes may have room.
