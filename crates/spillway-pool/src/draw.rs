@@ -7,8 +7,8 @@
 
 use std::cmp::Reverse;
 
+use crate::EXTENT_BYTES;
 use crate::placement::Dice;
-use crate::survey::EXTENT_BYTES;
 
 /// A donor that a run can begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

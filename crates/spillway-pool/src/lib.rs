@@ -59,6 +59,8 @@ pub mod write;
 
 /// Slots in an extent: 2 MiB, as in a slab of the pager's, so neighbouring pages lie on the same donors.
 pub const EXTENT_SLOTS: u32 = 512;
+/// Bytes of an extent.
+pub const EXTENT_BYTES: u64 = EXTENT_SLOTS as u64 * spillway_core::page::PAGE_SIZE as u64;
 /// Most copies that a table can note of an extent: the wanted ones, and one that is being made beside them.
 pub const MAX_COPIES: usize = 4;
 /// Most copies that a user can ask for.

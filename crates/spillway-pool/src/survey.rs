@@ -8,13 +8,13 @@
 
 use spillway_core::page::PAGE_SIZE;
 
+use crate::MAX_COPIES;
 use crate::bars::Bars;
 use crate::new_donor::SPILL_DOMAIN;
 use crate::placement::Chooser;
 use crate::spill::can_return;
 use crate::table::{Snapshot, Table, Which};
 use crate::words::{Condition, Copy, Phase, Place};
-use crate::{EXTENT_SLOTS, MAX_COPIES};
 
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = PAGE_SIZE as u64;
@@ -379,9 +379,6 @@ impl Sweep {
         freed
     }
 }
-
-/// Bytes of an extent.
-pub const EXTENT_BYTES: u64 = EXTENT_SLOTS as u64 * SLOT_BYTES;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

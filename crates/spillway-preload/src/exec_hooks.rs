@@ -14,6 +14,8 @@ use crate::process::{complain, to_libc};
 use crate::reach::{BadAddress, Reader};
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+/// How every path of the library ends.
+const OWN_LIBRARY: &[u8] = b"/libspillway_preload.so";
 
 type Strings = *const *const c_char;
 
@@ -105,11 +107,10 @@ impl Environment {
         if has_run && names.contains(&&*library) {
             return as_given;
         }
-        let value = if names.is_empty() {
-            library
-        } else {
-            [&*library, b":", variables.preload.as_deref().unwrap_or_default()].concat()
-        };
+        // A run that is started within this one after an upgrade names the library of another build, which
+        // would be refused.
+        let others = names.into_iter().filter(|name| !name.ends_with(OWN_LIBRARY));
+        let value = std::iter::once(&*library).chain(others).collect::<Vec<_>>().join(&b':');
         Self::of(given, variables.others, &[(PRELOAD_VARIABLE, value), (RUN_VARIABLE, run)])
     }
 

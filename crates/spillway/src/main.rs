@@ -15,6 +15,7 @@ mod exit;
 mod explain;
 mod generate;
 mod heat_picture;
+mod kept_library;
 mod lab;
 mod local_limit;
 mod log;

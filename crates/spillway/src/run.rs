@@ -33,6 +33,7 @@ use crate::configuration::Configuration;
 use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
+use crate::kept_library::{self, KeptLibrary};
 use crate::local_limit::LocalLimit;
 use crate::log::LogArgs;
 use crate::run_events::{self, RunEvents};
@@ -259,6 +260,7 @@ struct Started {
     stores: Option<StoresSeen>,
     /// Absent where they are told as text.
     events: Option<RunEvents>,
+    _library: KeptLibrary,
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
@@ -279,8 +281,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     }
     let configuration = Configuration::find(args.config.as_deref()).map_err(refuse)?;
     let stats = args.stats.as_deref().map(check_stats_file).transpose()?;
-    let library = machine::preload_library()
-        .ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
+    let library =
+        kept_library::find().ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
     let program = locate(&args.program[0])?;
     let kind = program::examine(&program, rustix::process::getuid().as_raw());
     if let Some(reason) = kind.unmanaged_because() {
@@ -328,7 +330,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]);
     if !matches!(kind, Program::ForeignLoader(_)) {
-        command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library));
+        command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library.path));
     }
     process::die_with_parent(&mut command);
     let at = Instant::now();
@@ -343,7 +345,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);
     let stores = supervisor.view().ok().map(StoresSeen::new);
     let events = args.log.is_json().then(|| RunEvents::begin(supervisor.settings(), child.id()));
-    Ok(Started { supervisor, child, at, recording, teller, stores, events })
+    Ok(Started { supervisor, child, at, recording, teller, stores, events, _library: library })
 }
 
 /// The run goes on where nobody can look at it.

@@ -1,8 +1,8 @@
 //! Simulates a site with one way of keeping pages, and computes the same.
 
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::placement::Dice;
-use spillway_pool::survey::EXTENT_BYTES;
 
 use crate::failures::{Kind, Losses, losses};
 use crate::layout::{Layout, place};

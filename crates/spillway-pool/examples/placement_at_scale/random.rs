@@ -1,8 +1,8 @@
 //! Random placement, for comparison: each extent's copies, or each slab's parts, on any donors of the whole
 //! site that are in different failure domains.
 
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::placement::Dice;
-use spillway_pool::survey::EXTENT_BYTES;
 
 use crate::failures::{Kind, Losses, cases_with, dead_in};
 use crate::progress::Progress;

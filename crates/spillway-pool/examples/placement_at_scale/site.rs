@@ -1,9 +1,9 @@
 //! A site's donors, and runs that come and go.
 
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::draw::{Offer, Wish, draw, share};
 use spillway_pool::placement::{Dice, capacity};
 use spillway_pool::slabs::room::slabs_for;
-use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
 
 use crate::progress::Progress;

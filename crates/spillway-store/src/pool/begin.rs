@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use spillway_core::size::Size;
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::draw::{Offer, SPARE_EXTENTS, Wish, draw, share};
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
-use spillway_pool::survey::EXTENT_BYTES;
 use spillway_tls::KeyPrint;
 use twox_hash::XxHash3_64;
 

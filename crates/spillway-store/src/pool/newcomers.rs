@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::MAX_DONORS;
-use spillway_pool::survey::EXTENT_BYTES;
 
 use super::begin::{begin_member, expect_again, share_asked, share_of_each};
 use super::site::Site;

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fstat, fstatvfs, open, seek, stat};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::new_donor::{NewDonor, SPILL_DOMAIN};
-use spillway_pool::survey::EXTENT_BYTES;
 
 use crate::spec::Spill;
 use crate::{SharedParts, Store, StoreError, StoreSpec};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::slabs::make::is_spill_full;
-use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::words::Condition;
 
 use super::site::Site;

@@ -4,12 +4,12 @@
 use std::os::fd::OwnedFd;
 
 use spillway_core::page::PAGE_SIZE;
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::capacity;
 use spillway_pool::slabs::room::{Coding, SPARE_SLABS, least_spill_extents};
-use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
 

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::EXTENT_SLOTS;
-use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::words::Condition;
 
 use super::care::Care;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::slabs::room::slabs_for;
-use spillway_pool::survey::EXTENT_BYTES;
 
 use super::members::{Members, PoolDonor};
 use super::query::{Query, encode, encode_path};

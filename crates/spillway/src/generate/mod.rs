@@ -3,6 +3,7 @@
 //!
 //! - `man`: manual pages
 //! - `reference`: one page of Markdown
+//! - `build`: the name of the build, which installations keep the library under; hidden
 
 mod man;
 mod reference;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
+use spillway_pager::run::rendezvous::BUILD;
 
 use crate::exit::complain;
 use crate::tier::print;
@@ -49,6 +51,9 @@ enum What {
     /// What every command's help says, as a page of Markdown
     #[command(after_help = "Example:\n  spillway generate reference > docs/reference/commands.md")]
     Reference,
+    /// The name of this build, for installations
+    #[command(hide = true)]
+    Build,
 }
 
 /// The command line with the names that its commands are called by.
@@ -73,6 +78,7 @@ pub fn run(args: &GenerateArgs, mut command: Command) -> ExitCode {
             print(&String::from_utf8_lossy(&text))
         }
         What::Reference => print(&reference::page(&described(command))),
+        What::Build => print(&format!("{BUILD}\n")),
     };
     made.unwrap_or_else(|(status, text)| {
         complain(text);

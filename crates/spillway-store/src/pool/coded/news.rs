@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
+use spillway_pool::EXTENT_BYTES;
 use spillway_pool::slabs::census::{Findings, Reason};
 use spillway_pool::slabs::locate::{donors_of_slot, lose};
-use spillway_pool::survey::EXTENT_BYTES;
 
 use crate::pool::site::Site;
 use crate::{Notice, NoticeKind};
