@@ -3,8 +3,8 @@
 //! places nobody names any more.
 //!
 //! Copies count by failure domains: two in one domain are as good as one. Such come to be only while a donor
-//! is being drained, whose copies do not keep others out of its domain. One in the last resort counts as all
-//! that are wanted: it dies with no donor ([`crate::spill`]).
+//! is being drained, or is away and no other has room: those do not keep others out of their domain. One in
+//! the last resort counts as all that are wanted: it dies with no donor ([`crate::spill`]).
 
 use spillway_core::page::PAGE_SIZE;
 
@@ -139,7 +139,7 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
         return None;
     }
     let absent = |copy: &usize| seen.state.copies[*copy] == Copy::Absent || is_dead(table, &seen, *copy);
-    let away = || longest_away(table, &seen);
+    let away = || longest_away(table, &seen).filter(|_| !table.planted("away-copies-keep-their-places"));
     let copy = (0..MAX_COPIES).find(absent).or_else(away)?;
     let taken: Vec<usize> = (0..MAX_COPIES)
         .filter(|other| *other != copy && !absent(other))
@@ -150,7 +150,14 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
         .collect();
     let (spilled, taken): (Vec<usize>, Vec<usize>) =
         taken.into_iter().partition(|&donor| table.is_spill(donor));
-    let donor = chooser.choose(&table.candidates(), &taken, u32::MAX, dice);
+    let choose = |taken: &[usize]| chooser.choose(&table.candidates(), taken, u32::MAX, dice);
+    let is_there = |donor: &usize| table.donor(*donor).condition != Condition::Down;
+    // Nor, where there is no other, does what is away: it may never come back.
+    let beside_away = || {
+        let there: Vec<usize> = taken.iter().copied().filter(is_there).collect();
+        choose(&there).filter(|_| !table.planted("away-copy-keeps-its-domain"))
+    };
+    let donor = choose(&taken).or_else(beside_away);
     let is_spilled = !spilled.is_empty();
     if donor.is_none() && (is_spilled || table.open_spill().is_none()) {
         return None;

@@ -1,7 +1,9 @@
 //! Seeded worlds in which the pool's core runs as it does in a run: donors crash, restart empty, freeze, lose
 //! messages, lie, are cut off from some of a run, get writes late or twice, join, are drained and stay after
 //! all; reads are hedged; processes are killed between any two steps; the supervisor rebuilds beside writes.
-//! Some worlds have a last resort, and donors with too little room. An oracle knows what each slot must hold.
+//! Some worlds have a last resort, and donors with too little room; in some three copies are wanted; in some
+//! donors die for good, and what is left must have as many copies as it has room for. An oracle knows what
+//! each slot must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod world;
@@ -19,7 +21,7 @@ use world::World;
 
 /// Worlds that are right without a mistake.
 const SEEDS: u64 = 400;
-/// Worlds in which a planted mistake is looked for; the rarest is found by seed 402.
+/// Worlds in which a planted mistake is looked for; each is found by seed 239.
 const SEEDS_FOR_A_MISTAKE: u64 = 1_000;
 
 fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
@@ -29,7 +31,7 @@ fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64,
 #[test]
 fn no_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut rebuilt, mut losses, mut joined, mut left, mut hedged) = (0, 0, 0, 0, 0, 0);
-    let (mut spilled, mut returned, mut wrong, mut cut_off, mut stayed) = (0, 0, 0, 0, 0);
+    let (mut spilled, mut returned, mut wrong, mut cut_off, mut stayed, mut gone) = (0, 0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
@@ -38,12 +40,13 @@ fn no_page_is_wrong_or_lost_and_every_repair_ends() {
         (reads, rebuilt, losses) = (reads + world.reads, rebuilt + world.rebuilt, losses + world.losses);
         (joined, left, hedged) = (joined + world.joined, left + world.left, hedged + world.hedged);
         (spilled, returned) = (spilled + world.spilled, returned + world.returned);
+        gone += world.gone;
         (wrong, cut_off, stayed) = (wrong + world.wrong, cut_off + world.cut_off, stayed + world.stayed);
     }
     // The worlds are of use only if much happens in them.
     assert!(reads > 10_000 && rebuilt > 1_000 && losses > 100, "{reads} {rebuilt} {losses}");
     assert!(joined > 100 && left > 100 && hedged > 1_000, "{joined} {left} {hedged}");
-    assert!(spilled > 100 && returned > 100, "{spilled} {returned}");
+    assert!(spilled > 100 && returned > 100 && gone > 100, "{spilled} {returned} {gone}");
     assert!(wrong > 500 && cut_off > 1_000 && stayed > 2_000, "{wrong} {cut_off} {stayed}");
 }
 
@@ -54,21 +57,21 @@ fn planted_mistakes_are_found() {
         ("missed-write-not-marked", 0),
         ("last-copy-dropped", 0),
         ("written-slot-not-dirty", 0),
-        ("dirty-after-recheck", 14),
+        ("dirty-after-recheck", 0),
         ("new-copy-not-written", 0),
         ("dirty-slots-not-copied", 1),
         ("whole-without-closing", 5),
-        ("closing-not-checked", 4),
+        ("closing-not-checked", 3),
         ("rebuilding-copy-read", 0),
         ("earlier-life-read", 0),
         ("forgotten-slot-read", 0),
-        ("write-not-announced", 122),
-        ("counted-before-the-answer", 0),
+        ("write-not-announced", 217),
+        ("counted-before-the-answer", 1),
         ("joined-domain-forgotten", 0),
         ("leaving-donor-taken", 12),
         ("leaving-copy-counted", 6),
-        ("moved-copy-read", 4),
-        ("made-by-two", 2),
+        ("moved-copy-read", 19),
+        ("made-by-two", 0),
         ("late-answer-kept", 0),
         ("hedge-not-checked", 5),
         ("spill-taken-as-donor", 1),
@@ -78,8 +81,10 @@ fn planted_mistakes_are_found() {
         ("second-write-forgotten", 32),
         ("wrong-copy-kept", 0),
         ("stayed-donor-closed", 0),
-        ("hedges-not-bounded", 8),
+        ("hedges-not-bounded", 16),
         ("copy-of-who-is-up-kept", 3),
+        ("away-copies-keep-their-places", 134),
+        ("away-copy-keeps-its-domain", 239),
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {

@@ -168,7 +168,7 @@ impl World {
             Found::Later if patience < 200 => {
                 Ok(Actor::Reading(Reading { tried: 0, patience: patience + 1, ..reading }))
             }
-            Found::Later if self.is_someone_away() => {
+            Found::Later if self.is_someone_away() || !self.is_gentle && self.is_someone_gone() => {
                 // Given up: the program ends. Nobody reads the page any more.
                 self.runs[run].oracle.remove(&slot);
                 self.free(run, slot);

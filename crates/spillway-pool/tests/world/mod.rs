@@ -7,7 +7,7 @@ mod donors;
 mod supervisor;
 mod trouble;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
@@ -29,7 +29,8 @@ use cut::{Cut, Reach, Who};
 /// the two.
 const FIRST_DONORS: usize = 4;
 const DONORS: usize = 6;
-const COPIES: usize = 2;
+/// At most so many donors die for good.
+const MOST_GONE: u64 = 2;
 const EXTENTS: u32 = 3;
 /// Slots of an extent that are used.
 const SLOTS: u32 = 4;
@@ -45,6 +46,8 @@ const STEPS: u64 = 4000;
 /// A write comes at most so many steps late.
 const MOST_LATE: u64 = 300;
 const PATIENCE: u64 = 60;
+/// A read at the end takes at most so many steps.
+const MOST_READING: u64 = 10_000;
 type Version = u64;
 
 /// How a donor's machine is.
@@ -53,6 +56,8 @@ enum Machine {
     Well,
     Frozen,
     Dead,
+    /// Dead, and it never comes back.
+    Gone,
     /// Of a last resort: it gives what it has and takes nothing.
     Full,
 }
@@ -143,6 +148,8 @@ struct Run {
     lives: Vec<u16>,
     /// The same as the supervisor knows them.
     known_lives: Vec<u16>,
+    /// Donors that died for good, of which the table says that they are away.
+    known_gone: Vec<bool>,
     /// Donors that leave and had nothing left at the last look.
     emptied: Vec<bool>,
 }
@@ -184,6 +191,12 @@ pub struct World {
     bug: &'static str,
     /// The number of the last resort, where there is one.
     spill: Option<usize>,
+    /// Copies that are wanted of each extent.
+    copies: usize,
+    /// Some donors that die never come back.
+    some_die: bool,
+    /// Those that join are in failure domains of their own.
+    joins_apart: bool,
     /// Never more donors ill, or with copies yet to be made, than copies less one.
     is_gentle: bool,
     /// Connections are lost so often that what is written comes twice.
@@ -206,15 +219,19 @@ pub struct World {
     pub left: u64,
     pub spilled: u64,
     pub returned: u64,
+    /// Donors that never came back.
+    pub gone: u64,
 }
 
-const TERMS: Terms =
-    Terms { extents: EXTENTS, wanted: COPIES, least: 1, joining: DONORS - FIRST_DONORS, coding: None };
+fn terms(wanted: usize) -> Terms {
+    Terms { extents: EXTENTS, wanted, least: 1, joining: DONORS - FIRST_DONORS, coding: None }
+}
 
-/// Those that join come into the domains of others.
-fn new_donor(donor: usize, spill: Option<usize>) -> NewDonor {
+/// Those that join come into the domains of others, or have their own.
+fn new_donor(donor: usize, spill: Option<usize>, joins_apart: bool) -> NewDonor {
     let (domain, capacity) = match spill {
         Some(spill) if spill == donor => (SPILL_DOMAIN, SPILL_EXTENTS),
+        _ if joins_apart => (donor as u32, memory_of(spill)),
         _ => ((donor % FIRST_DONORS) as u32, memory_of(spill)),
     };
     NewDonor { capacity, domain, text: format!("d{donor}") }
@@ -234,10 +251,14 @@ impl World {
         let spill = (seed % 4 == 1).then_some(FIRST_DONORS);
         let present = FIRST_DONORS + usize::from(spill.is_some());
         let all = DONORS + usize::from(spill.is_some());
-        let donors: Vec<NewDonor> = (0..present).map(|donor| new_donor(donor, spill)).collect();
+        let (copies, some_die) = (if seed % 7 < 2 { 3 } else { 2 }, matches!(seed % 7, 1 | 2));
+        let joins_apart = some_die && spill.is_none() && seed.is_multiple_of(2);
+        let of = |donor| new_donor(donor, spill, joins_apart);
+        let donors: Vec<NewDonor> = (0..present).map(of).collect();
+        let terms = terms(copies);
         let run = || {
-            let words: Vec<AtomicU64> = (0..words_of(&donors, TERMS)).map(|_| AtomicU64::new(0)).collect();
-            let _ = Table::create(&words, &donors, TERMS);
+            let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+            let _ = Table::create(&words, &donors, terms);
             Run {
                 words,
                 memory: vec![Memory::new(); all],
@@ -252,6 +273,7 @@ impl World {
                 busy: Vec::new(),
                 lives: vec![1; all],
                 known_lives: vec![1; all],
+                known_gone: vec![false; all],
                 emptied: vec![false; all],
             }
         };
@@ -267,6 +289,9 @@ impl World {
             runs: (0..RUNS).map(|_| run()).collect(),
             bug,
             spill,
+            copies,
+            some_die,
+            joins_apart,
             is_gentle: !seed.is_multiple_of(3),
             sends_twice: seed % 5 == 2,
             wavers: seed % 5 == 3,
@@ -283,6 +308,7 @@ impl World {
             left: 0,
             spilled: 0,
             returned: 0,
+            gone: 0,
         }
     }
 
@@ -319,18 +345,24 @@ impl World {
             }
         }
         self.settle()?;
+        if self.some_die {
+            // Nothing is written after that: what is on them stays named.
+            let donor = self.dice.below(self.present);
+            self.die_for_good(donor);
+            self.settle()?;
+        }
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// All donors come back; every repair must end, and every page must be there.
+    /// All donors come back that ever do; every repair must end, and every page must be there.
     fn settle(&mut self) -> Result<(), String> {
-        for machine in &mut self.machines {
+        for machine in self.machines.iter_mut().filter(|machine| **machine != Machine::Gone) {
             *machine = Machine::Well;
         }
         self.lies.fill(false);
         self.cuts.fill(None);
-        // The last may still be leaving, and there must be room for what it has.
-        let last = self.drained.iter().rposition(|is_drained| *is_drained);
+        // The last may still be leaving, and there must be room for what it has: no more are gone then.
+        let last = self.drained.iter().rposition(|is_drained| *is_drained && !self.is_someone_gone());
         (0..self.machines.len()).for_each(|donor| self.drained[donor] = Some(donor) == last);
         for run in 0..RUNS {
             for step in 0..20_000 {
@@ -351,12 +383,12 @@ impl World {
             let words = std::mem::take(&mut self.runs[run].words);
             let table = Table::open(&words).unwrap().with_bug(self.bug);
             let found = survey(&table, self.now, PATIENCE);
-            if !found.tasks.is_empty() || !self.runs[run].rests() {
+            if !self.is_all_made(&table, &found.tasks) || !self.runs[run].rests() {
                 return Err(format!("a repair does not end: {found:?}"));
             }
             self.drains_are_over(&table)?;
             self.are_used_again(&table)?;
-            copies_are_apart(&table)?;
+            self.copies_are_apart(&table)?;
             let returns = survey(&Table::open(&words).unwrap(), self.now, PATIENCE).returns;
             if !returns.is_empty() {
                 return Err(format!("the last resort keeps what donors have room for: {returns:?}"));
@@ -369,7 +401,13 @@ impl World {
                 }
                 self.runs[run].actors[0] = Actor::Reading(Reading::of(slot));
                 self.runs[run].busy.push(slot);
-                while matches!(self.runs[run].actors[0], Actor::Reading(_)) {
+                for step in 0.. {
+                    if !matches!(self.runs[run].actors[0], Actor::Reading(_)) {
+                        break;
+                    }
+                    if step > MOST_READING {
+                        return Err(format!("a read of slot {slot} does not end"));
+                    }
                     self.act(run, 0)?;
                 }
             }
@@ -380,16 +418,40 @@ impl World {
     fn is_settled(&self, run: usize) -> bool {
         let Run { words, actors, .. } = &self.runs[run];
         let table = Table::open(words).unwrap();
-        survey(&table, self.now, PATIENCE).work(1).is_empty()
+        let mut found = survey(&table, self.now, PATIENCE);
+        self.is_all_made(&table, &std::mem::take(&mut found.tasks))
+            && found.work(1).is_empty()
             && self.drains_are_over(&table).is_ok()
             && self.runs[run].rests()
             && actors.iter().all(|actor| matches!(actor, Actor::Idle))
     }
 
-    /// Donors that may stay after all are as any other.
+    /// Whether every copy that is wanted is there. Where donors died for good, what is left need only have as
+    /// many as there are failure domains with room.
+    fn is_all_made(&self, table: &Table<'_>, tasks: &[Task]) -> bool {
+        let is_there = |donor: &usize| self.machines[*donor] != Machine::Gone;
+        let can_take = |extent: u32| {
+            let seen = table.snapshot(extent);
+            let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+            let holders = whole.filter_map(|copy| seen.places[copy]).map(|place| usize::from(place.donor));
+            let has: Vec<usize> = holders.filter(is_there).map(|donor| self.domain(donor)).collect();
+            // Who has more than all extents has room, if not at once.
+            let is_ample = |donor: &usize| table.room(*donor).0 > EXTENTS;
+            let has_room = |donor: &usize| is_ample(donor) || table.room(*donor).1 < table.room(*donor).0;
+            let mut with_room = (0..table.donors()).filter(is_there).filter(has_room);
+            with_room.any(|donor| !has.contains(&self.domain(donor)))
+        };
+        match self.is_someone_gone() {
+            true => !tasks.iter().any(|task| can_take(task.extent)),
+            false => tasks.is_empty(),
+        }
+    }
+
+    /// Donors that may stay after all are as any other, if they say so before they die.
     fn are_used_again(&self, table: &Table<'_>) -> Result<(), String> {
         let is_closed = |donor: &usize| !self.drained[*donor] && table.is_leaving(*donor);
-        let closed = (0..table.donors()).find(is_closed);
+        let is_there = |donor: &usize| self.machines[*donor] != Machine::Gone;
+        let closed = (0..table.donors()).filter(is_there).find(is_closed);
         closed
             .map_or(Ok(()), |donor| Err(format!("donor {donor} may stay, and is taken for one that leaves")))
     }
@@ -402,24 +464,32 @@ impl World {
         }
         Ok(())
     }
-}
 
-fn copies_are_apart(table: &Table<'_>) -> Result<(), String> {
-    for extent in 0..EXTENTS {
-        let seen = table.snapshot(extent);
-        let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
-        // By their names, since the table may have it wrong.
-        let domains: Vec<usize> = whole
-            .filter_map(|copy| seen.places[copy])
-            .map(|place| match usize::from(place.donor) {
-                donor if table.is_spill(donor) => DONORS,
-                donor => donor % FIRST_DONORS,
-            })
-            .collect();
-        let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
-        if !is_apart {
-            return Err(format!("extent {extent} has two copies in one domain: {seen:?}"));
+    /// The failure domain of a donor by its name, since the table may have it wrong.
+    fn domain(&self, donor: usize) -> usize {
+        match donor {
+            donor if Some(donor) == self.spill => DONORS,
+            donor if self.joins_apart => donor,
+            donor => donor % FIRST_DONORS,
         }
     }
-    Ok(())
+
+    /// No two copies are in one domain, unless so many donors died that there are too few domains.
+    fn copies_are_apart(&self, table: &Table<'_>) -> Result<(), String> {
+        let there = (0..table.donors()).filter(|donor| self.machines[*donor] != Machine::Gone);
+        let domains_left: HashSet<usize> = there.map(|donor| self.domain(donor)).collect();
+        let may_share = self.is_someone_gone() && domains_left.len() < self.copies;
+        for extent in 0..EXTENTS {
+            let seen = table.snapshot(extent);
+            let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+            let places = whole.filter_map(|copy| seen.places[copy]);
+            let domains: Vec<usize> = places.map(|place| self.domain(usize::from(place.donor))).collect();
+            let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
+            let is_borne = may_share && domains.len() <= self.copies;
+            if !is_apart && !is_borne {
+                return Err(format!("extent {extent} has two copies in one domain: {seen:?}"));
+            }
+        }
+        Ok(())
+    }
 }

@@ -26,7 +26,7 @@ impl World {
             known.known_lives[donor] = known.lives[donor];
         }
         self.meet(run, &machines);
-        let Run { words, lives, emptied, .. } = &mut self.runs[run];
+        let Run { words, lives, known_gone, emptied, .. } = &mut self.runs[run];
         let table = Table::open(words).unwrap().with_bug(self.bug);
         for donor in 0..table.donors() {
             let (life, known) = (lives[donor], table.donor(donor));
@@ -53,8 +53,9 @@ impl World {
                     }
                 }
                 Machine::Full => table.complain(donor, known, Condition::Suspect, self.now),
-                Machine::Frozen | Machine::Dead => {
+                Machine::Frozen | Machine::Dead | Machine::Gone => {
                     table.complain(donor, known, Condition::Down, self.now);
+                    known_gone[donor] = self.machines[donor] == Machine::Gone;
                 }
             }
         }
@@ -68,7 +69,7 @@ impl World {
         if next < self.present && machines[next] == Machine::Well && !self.drained[next] {
             (lives[next], known_lives[next]) = (1, 1);
             memory[next].clear();
-            self.joined += u64::from(table.join(&new_donor(next, self.spill)).is_some());
+            self.joined += u64::from(table.join(&new_donor(next, self.spill, self.joins_apart)).is_some());
         }
     }
 

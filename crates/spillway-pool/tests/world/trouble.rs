@@ -15,14 +15,18 @@ impl World {
                 let table = Table::open(&run.words).unwrap();
                 let found = survey(&table, u64::MAX, PATIENCE);
                 let known = || (0..table.donors()).filter(|donor| table.room(*donor).0 > 0);
-                let up = known().all(|donor| table.donor(donor).condition == Condition::Up);
+                let is_gone = |donor: usize| self.machines[donor] == Machine::Gone;
+                let as_it_is = |donor: usize| if is_gone(donor) { Condition::Down } else { Condition::Up };
+                let up = known().all(|donor| table.donor(donor).condition == as_it_is(donor));
                 let lives = (0..table.donors()).all(|donor| table.donor(donor).life == run.lives[donor]);
                 let full = (0..EXTENTS).all(|extent| {
                     let seen = table.snapshot(extent);
                     let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
-                    let places: Vec<Place> = whole.filter_map(|copy| seen.places[copy]).collect();
+                    let places = whole.filter_map(|copy| seen.places[copy]);
+                    let places: Vec<Place> =
+                        places.filter(|place| !is_gone(usize::from(place.donor))).collect();
                     let is_spilled = places.iter().any(|place| table.is_spill(usize::from(place.donor)));
-                    seen.state.phase != Phase::Placed || places.len() >= COPIES || is_spilled
+                    seen.state.phase != Phase::Placed || places.len() >= self.copies || is_spilled
                 });
                 found.tasks.is_empty() && found.lost.is_empty() && up && lives && full
             })
@@ -30,7 +34,11 @@ impl World {
 
     /// In a gentle world a donor that does not take a write is the only one that is ill.
     pub(super) fn may_lose(&self) -> bool {
-        let is_known = |run: &Run| run.known_lives == run.lives;
+        let is_told =
+            |run: &Run, donor: usize| self.machines[donor] != Machine::Gone || run.known_gone[donor];
+        let is_known = |run: &Run| {
+            run.known_lives == run.lives && (0..self.machines.len()).all(|donor| is_told(run, donor))
+        };
         !self.is_gentle || self.is_nobody_ill() && self.runs.iter().all(is_known)
     }
 
@@ -39,7 +47,12 @@ impl World {
     }
 
     pub(super) fn is_someone_away(&self) -> bool {
-        self.machines.iter().any(|machine| *machine != Machine::Well) || self.cuts.iter().any(Option::is_some)
+        let is_away = |machine: &Machine| !matches!(machine, Machine::Well | Machine::Gone);
+        self.machines.iter().any(is_away) || self.cuts.iter().any(Option::is_some)
+    }
+
+    pub(super) fn is_someone_gone(&self) -> bool {
+        self.machines.contains(&Machine::Gone)
     }
 
     pub(super) fn trouble(&mut self) {
@@ -71,6 +84,9 @@ impl World {
 
     pub(super) fn break_something(&mut self) {
         let donor = self.dice.below(self.present);
+        if self.machines[donor] == Machine::Gone {
+            return;
+        }
         if self.machines[donor] != Machine::Well || self.lies[donor] || self.cuts[donor].is_some() {
             // It thaws, tells the truth, is reached again, or comes back: empty, if it was dead.
             (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
@@ -86,6 +102,10 @@ impl World {
         }
         match self.dice.below(6) {
             0 | 1 => self.machines[donor] = Machine::Frozen,
+            2 if self.some_die && self.gone < MOST_GONE && self.chance(4) => {
+                self.die_for_good(donor);
+                return;
+            }
             2 => self.machines[donor] = Machine::Dead,
             3 => self.lies[donor] = true,
             4 => {
@@ -102,6 +122,21 @@ impl World {
                 run.memory[donor].clear();
                 run.lives[donor] += 1;
                 run.late.retain(|late| late.donor != donor);
+            }
+        }
+    }
+
+    /// Of three copies two donors may die at once.
+    pub(super) fn die_for_good(&mut self, donor: usize) {
+        let other = self.dice.below(self.present);
+        let is_together =
+            self.copies > 2 && self.machines[other] == Machine::Well && Some(other) != self.spill;
+        for donor in [Some(donor), is_together.then_some(other)].into_iter().flatten() {
+            let is_donor = self.machines[donor] != Machine::Gone && Some(donor) != self.spill;
+            let is_news = is_donor && self.gone < MOST_GONE;
+            if is_news {
+                self.machines[donor] = Machine::Gone;
+                self.gone += 1;
             }
         }
     }
