@@ -9,7 +9,7 @@
 //! What travels afterwards is neither encrypted nor signed. Who can change packets on their way can still
 //! take over a connection that somebody else has opened.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 
 use ed25519_dalek::{SIGNATURE_LENGTH, Signature, Signer, SigningKey, VerifyingKey};
 
@@ -70,12 +70,6 @@ impl RunKey {
     #[must_use]
     pub fn prove(&self, nonce: Nonce, purpose: Purpose, export: &str) -> Proof {
         Proof(self.0.sign(&signed_bytes(nonce, purpose, export)).to_bytes())
-    }
-}
-
-impl fmt::Display for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -71,38 +71,33 @@ fn restart(server: &mut Server, number: usize, port: u16) {
     *server = Server::memory(number, port);
 }
 
-#[test]
-fn a_server_that_comes_back_empty_is_filled_again() {
+/// One of so many servers is restarted, and once all is `whole` another one dies.
+fn outlives_a_restart_and_another(servers: usize, query: &str, whole: &str) {
     let (port, scene) = (free_port(), Scene::new());
-    let (mut first, second) = (Server::memory(2, port), Server::memory(3, free_port()));
-    let mut hold = Hold::start(&scene, 24, &[pool_of(&[&first, &second], "?copies=2")]);
+    let mut first = Server::memory(2, port);
+    let mut others: Vec<Server> =
+        (0..servers - 1).map(|other| Server::memory(3 + other, free_port())).collect();
+    let all: Vec<&Server> = std::iter::once(&first).chain(&others).collect();
+    let mut hold = Hold::start(&scene, 24, &[pool_of(&all, query)]);
     hold.goes_on(1);
     restart(&mut first, 2, port);
     hold.goes_on(2);
     says(&hold.running, &format!("pool: donor {} has lost what it held", first.address));
-    says(&hold.running, "all pages are on 2 donors again");
-    drop(second);
+    says(&hold.running, whole);
+    drop(others.pop());
     hold.goes_on(3);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
 }
 
 #[test]
+fn a_server_that_comes_back_empty_is_filled_again() {
+    outlives_a_restart_and_another(2, "?copies=2", "all pages are on 2 donors again");
+}
+
+#[test]
 fn coded_pages_outlive_a_server_that_comes_back_empty_and_then_another() {
-    let (port, scene) = (free_port(), Scene::new());
-    let mut first = Server::memory(2, port);
-    let (second, third) = (Server::memory(3, free_port()), Server::memory(4, free_port()));
-    let uri = pool_of(&[&first, &second, &third], "?data=2&parity=1");
-    let mut hold = Hold::start(&scene, 24, &[uri]);
-    hold.goes_on(1);
-    restart(&mut first, 2, port);
-    hold.goes_on(2);
-    says(&hold.running, &format!("pool: donor {} has lost what it held", first.address));
-    says(&hold.running, "all pages have 3 parts again");
-    drop(third);
-    hold.goes_on(3);
-    let complaint = hold.ends_whole().complaint();
-    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+    outlives_a_restart_and_another(3, "?data=2&parity=1", "all pages have 3 parts again");
 }
 
 #[test]

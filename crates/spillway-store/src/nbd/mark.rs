@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_nbd::proof::RunKey;
+use spillway_nbd::proof::{Hexadecimal, RunKey};
 
 use super::connection::{ConnectError, Connection};
 use super::exchange::{Exchange, Interruption, Pages, Silence, plan};
@@ -20,7 +20,7 @@ const INPUT_BYTES: usize = 2 * PAGE_SIZE;
 /// the run's token.
 #[must_use]
 pub fn mark_of(key: &RunKey) -> String {
-    key.public().to_string()
+    key.public().text()
 }
 
 /// The slot behind the last that an export has for pages, where the claim is.
