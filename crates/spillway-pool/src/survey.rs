@@ -455,6 +455,27 @@ mod tests {
     }
 
     #[test]
+    fn the_domain_of_a_donor_that_is_away_is_used_where_no_other_can_be_had() {
+        let donor = |domain| NewDonor { capacity: 4, domain, text: String::new() };
+        let donors: Vec<NewDonor> = [0, 1, 0, 2].map(donor).to_vec();
+        let terms = Terms { extents: 1, wanted: 2, least: 1, joining: 0, coding: None };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let table = Table::create(&words, &donors, terms);
+        // The one of the third domain comes later.
+        table.complain(3, table.donor(3), Condition::Down, 1);
+        table.complain(2, table.donor(2), Condition::Down, 1);
+        let chooser = table.chooser();
+        while table.place_next(0, &chooser, 1).is_some_and(|placed| placed.is_ok()) {}
+        table.come_up(2, 1);
+        table.complain(0, table.donor(0), Condition::Down, 5);
+        assert_eq!(survey(&table, 100, 30).tasks.len(), 1);
+        let chosen = || place_for(&table, &chooser, 0, 3).map(|(_, place)| place.donor);
+        assert_eq!(chosen(), Some(2), "beside the dead one in its domain");
+        table.come_up(3, 1);
+        assert_eq!(chosen(), Some(3), "a domain of its own comes first");
+    }
+
+    #[test]
     fn an_extent_that_has_its_place_keeps_its_memory_while_that_donor_is_well() {
         let donors = [NewDonor { capacity: 1, domain: 0, text: String::new() }];
         let terms = Terms { extents: 3, wanted: 1, least: 1, joining: 0, coding: None };
