@@ -31,15 +31,13 @@ use spillway_policy::fault_trace::Purpose;
 use spillway_policy::streams::Direction;
 
 use crate::evict::charge::Origin;
+use crate::evict::write_back::BATCH_PAGES;
 use crate::fault::elastic::HeldBlock;
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::Failure;
 use crate::process::in_flight::{Pace, Posted};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
-
-/// Pages that leave beside a read of few.
-const BESIDE_PAGES: usize = 16;
 
 impl<K: Kernel> Worker<K> {
     /// Reads from this store are posted.
@@ -120,12 +118,18 @@ impl<K: Kernel> Worker<K> {
         Ok(())
     }
 
-    /// Makes room for faults to come, as much as this one takes.
+    /// Makes room for faults to come, where the evictor does not: a whole batch, for a page costs more in a
+    /// part of one, unless the limit is small.
     fn make_room_beside(&mut self) {
-        let pages = self.last_block_pages.max(BESIDE_PAGES);
-        // What the evictor would be woken for.
-        let wanted_pages = self.at.low_headroom_pages + pages as u64;
-        if self.at.run.budget().headroom_pages() >= wanted_pages || self.holds_less_than_its_share() {
+        let batch_pages = BATCH_PAGES.min(self.at.headroom_pages as usize);
+        let pages = self.last_block_pages.max(batch_pages);
+        let wanted_pages = match self.at.low_headroom_pages as usize {
+            // No evictor makes room for so few.
+            0 => pages,
+            // It is woken with so much left, and is behind where half of that is gone.
+            low_headroom_pages => self.last_block_pages.max(low_headroom_pages / 2),
+        };
+        if self.at.run.budget().headroom_pages() >= wanted_pages as u64 || self.holds_less_than_its_share() {
             return;
         }
         self.pace = Pace::Beside(pages);
