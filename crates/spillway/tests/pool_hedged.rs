@@ -9,12 +9,12 @@ mod support;
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use fault_common::{Hold, Scene};
 use pool_common::slow::SlowWay;
-use pool_common::{Donors, says};
+use pool_common::{Donors, says, stores_of};
 use serde_json::Value;
 
 const LATE: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ struct Pool {
 impl Pool {
     /// The way to the donor of which a run has read most: by chance another may hold nothing that is read.
     fn most_read(&self, scene: &Scene, run: &impl Display) -> &SlowWay {
-        let stores = stores(scene, run);
+        let stores = stores_of(scene, run);
         let read = |way: &&SlowWay| of_donor(&stores, way, "fetched_pages");
         let way = self.ways.iter().max_by_key(read).unwrap();
         assert!(read(&way) > 0, "{stores:?}");
@@ -92,15 +92,6 @@ impl Drop for Reader {
     }
 }
 
-/// What the status of a run says of its stores.
-fn stores(scene: &Scene, run: &impl Display) -> Vec<Value> {
-    let output =
-        Command::new(scene.spillway()).args(["status", &run.to_string(), "--json"]).output().unwrap();
-    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let stores = seen.pointer("/alive/0/run/stores").and_then(Value::as_array);
-    stores.unwrap_or_else(|| panic!("no stores in {seen}")).clone()
-}
-
 /// A number of the donor at the end of a way.
 fn of_donor(stores: &[Value], way: &SlowWay, key: &str) -> u64 {
     let uri = format!("donor:{}", way.address);
@@ -122,7 +113,7 @@ fn faults_stay_quick_when_one_donor_answers_in_200_ms() {
     assert!(slow_us < 50_000.0, "p99 {healthy_us} us, and {slow_us} us with one donor at 200 ms");
     assert!(faults > 200, "{faults}");
     // Its reads that were asked of another too.
-    assert!(of_donor(&stores(&scene, &reader.child.id()), way, "hedged_reads") > 0);
+    assert!(of_donor(&stores_of(&scene, &reader.child.id()), way, "hedged_reads") > 0);
     // It is quick again, and read again.
     way.be_late(Duration::ZERO);
     reader.read(500);
@@ -141,7 +132,7 @@ fn coded_pages_are_decoded_past_a_donor_that_answers_in_200_ms() {
     eprintln!("p99 {slow_us} us of {faults} with one donor of six at 200 ms");
     assert!(faults > 150, "{faults}");
     // Its reads that were asked of another too.
-    assert!(of_donor(&stores(&scene, &reader.child.id()), way, "hedged_reads") > 0);
+    assert!(of_donor(&stores_of(&scene, &reader.child.id()), way, "hedged_reads") > 0);
     // It is quick again, and read again.
     way.be_late(Duration::ZERO);
     reader.read(500);

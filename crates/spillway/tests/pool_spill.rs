@@ -10,11 +10,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use fault_common::disks::{FailingDevice, SmallDisk};
 use fault_common::{BY_SIGBUS, Catch, Filled, Hold, SOON, Scene};
-use pool_common::{Donors, donor, pool_command, refused, says};
+use pool_common::{Donors, donor, pool_command, refused, says, stores_of};
 use rustix::process::Signal;
 use serde_json::Value;
 use support::MIB;
@@ -37,16 +36,10 @@ fn spill_row(scene: &Scene, hold: &Hold) -> Value {
 
 /// The same by the number of the process `spillway run`.
 fn spill_row_of(scene: &Scene, run: i32) -> Value {
-    let output =
-        Command::new(scene.spillway()).args(["status", &run.to_string(), "--json"]).output().unwrap();
-    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let stores = seen.pointer("/alive/0/run/stores").and_then(Value::as_array);
-    let rows: Vec<&Value> = stores
-        .into_iter()
-        .flatten()
-        .filter(|store| store["uri"].as_str().is_some_and(|uri| uri.starts_with("spill:")))
-        .collect();
-    let [row] = rows[..] else { panic!("not one last resort: {seen}") };
+    let stores = stores_of(scene, &run);
+    let is_spill = |store: &&Value| store["uri"].as_str().is_some_and(|uri| uri.starts_with("spill:"));
+    let rows: Vec<&Value> = stores.iter().filter(is_spill).collect();
+    let [row] = rows[..] else { panic!("not one last resort: {stores:?}") };
     row.clone()
 }
 

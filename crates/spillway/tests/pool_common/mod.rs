@@ -4,11 +4,13 @@
 pub mod slow;
 pub mod small_machine;
 
+use std::fmt::Display;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::donor_common::{Donor, command, tool};
@@ -95,6 +97,15 @@ pub fn says(running: &Running, text: &str) {
     until(PATIENCE, &format!("'{text}' in: {}", running.complaint()), || {
         running.complaint().contains(text).then_some(())
     });
+}
+
+/// What `status` says of the stores of a run, by the number of the process `spillway run`.
+pub fn stores_of(scene: &Scene, run: &impl Display) -> Vec<Value> {
+    let output =
+        Command::new(scene.spillway()).args(["status", &run.to_string(), "--json"]).output().unwrap();
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let stores = seen.pointer("/alive/0/run/stores").and_then(Value::as_array);
+    stores.unwrap_or_else(|| panic!("no stores in {seen}")).clone()
 }
 
 /// `spillway pool` with these arguments, to its end.
@@ -240,7 +251,7 @@ fn make_certificate_of_etcd(host: &str, certificates: &str) {
 }
 
 /// What `pool status --json` says of each donor: address, state and runs. Waits until so many are `state`.
-pub fn await_donors(scene: &Scene, pool: &str, count: usize, state: &str) -> serde_json::Value {
+pub fn await_donors(scene: &Scene, pool: &str, count: usize, state: &str) -> Value {
     await_donors_by(scene, &[pool], count, state)
 }
 
@@ -257,12 +268,12 @@ impl Drop for Last {
 }
 
 /// The same with further arguments behind the pool.
-pub fn await_donors_by(scene: &Scene, pool: &[&str], count: usize, state: &str) -> serde_json::Value {
+pub fn await_donors_by(scene: &Scene, pool: &[&str], count: usize, state: &str) -> Value {
     let mut last = Last::default();
     until(PATIENCE, &format!("{count} donors that are {state}"), || {
         let finished = pool_command(scene, &[&["status", "--json"], pool].concat());
         last.0 = format!("{}{}", finished.text(), finished.complaint());
-        let seen: serde_json::Value = serde_json::from_str(&finished.text()).ok()?;
+        let seen: Value = serde_json::from_str(&finished.text()).ok()?;
         let donors = seen["donors"].as_array()?;
         (donors.iter().filter(|donor| donor["state"] == state).count() == count).then(|| seen.clone())
     })
