@@ -1,5 +1,5 @@
-//! Numbers the build, by the code that a run's supervisor and the library in its programs must have in
-//! common: the forms of their messages and of the memory that they share.
+//! Numbers the build, by the code that a run's supervisor, or the tier daemon, and the library in its programs
+//! must have in common: the forms of their messages and of the memory that they share.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The crates of which parts lie in that memory, or are sent.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "spillway-sys",
     "spillway-core",
     "spillway-policy",
@@ -16,6 +16,7 @@ const CRATES: [&str; 8] = [
     "spillway-tls",
     "spillway-store",
     "spillway-pager",
+    "spillway-marker",
 ];
 
 fn main() -> io::Result<()> {
@@ -32,7 +33,7 @@ fn main() -> io::Result<()> {
             hash_code(&fs::read_to_string(&file)?, &mut hasher);
         }
     }
-    println!("cargo::rustc-env=SPILLWAY_BUILD=spillway-build-{:016x}", hasher.finish());
+    println!("cargo::rustc-env=SPILLWAY_BUILD={:016x}", hasher.finish());
     Ok(())
 }
 

@@ -27,7 +27,7 @@ fn pin(cpu: usize) {
 fn marker(cpu: usize) -> (OwnedFd, std::thread::JoinHandle<()>) {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let marker = introduce(theirs).expect("as root, on Linux 6.8 or later");
+    let marker = introduce(theirs, 0).expect("as root, on Linux 6.8 or later");
     let thread = std::thread::spawn(move || {
         pin(cpu);
         marker.run();

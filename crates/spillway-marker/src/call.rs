@@ -20,29 +20,29 @@ pub fn packet_socket() -> Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Calls the daemon that listens by this abstract name. The marker, which has said hello and has to run.
+/// Calls the daemon that listens by this abstract name, as a program of a build. The marker, which has said hello and has to run.
 ///
 /// # Errors
 /// ECONNREFUSED: no daemon listens. What [`Marker::new`] says: the daemon was told.
-pub fn call(name: &[u8]) -> Result<Marker> {
+pub fn call(name: &[u8], build: u64) -> Result<Marker> {
     let socket = packet_socket()?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
-    introduce(socket)
+    introduce(socket, build)
 }
 
 /// The same over a socket that is connected.
 ///
 /// # Errors
 /// As [`call`].
-pub fn introduce(socket: OwnedFd) -> Result<Marker> {
+pub fn introduce(socket: OwnedFd, build: u64) -> Result<Marker> {
     let told = socket.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
     match Marker::new(socket) {
         Ok(marker) => {
-            say(&told, &marker.hello(), Some(&marker))?;
+            say(&told, &marker.hello(build), Some(&marker))?;
             Ok(marker)
         }
         Err(error) => {
-            say(&told, &Hello { frames: 0..0, refused: Some(error) }, None)?;
+            say(&told, &Hello { build, frames: 0..0, refused: Some(error) }, None)?;
             Err(error)
         }
     }

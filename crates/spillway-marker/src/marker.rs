@@ -110,11 +110,11 @@ impl Marker {
         })
     }
 
-    /// What it says first.
+    /// What it says first, as one of this build.
     #[must_use]
-    pub fn hello(&self) -> Hello {
+    pub fn hello(&self, build: u64) -> Hello {
         let start = self.frames.address() as u64;
-        Hello { frames: start..start + self.frames.bytes() as u64, refused: None }
+        Hello { build, frames: start..start + self.frames.bytes() as u64, refused: None }
     }
 
     /// The userfaultfd, which the daemon gets too.

@@ -1,5 +1,5 @@
 //! What the daemon and a marker say to each other: packets over a Unix socket, of 64-bit words in the
-//! machine's order. Both are of one build and on one machine.
+//! machine's order. Both are on one machine and of one build, of which a marker tells first.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use rustix::io::Errno;
 /// The environment variable that names the daemon's socket, an abstract Unix one.
 pub const SOCKET_VARIABLE: &str = "SPILLWAY_TIER_SOCKET";
 
-/// What a marker says first begins so.
-const MAGIC: u64 = u64::from_le_bytes(*b"SPLWMRK1");
+/// What a marker says first begins so. It and the build that follows have these places in every build.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SPLWMRK2");
 
 /// Pages that one packet names at most.
 pub const MOST_ORDERS: usize = 512;
@@ -24,6 +24,8 @@ const ERRNO_BITS: u64 = (1 << 12) - 1;
 /// What a marker says first; with it comes its userfaultfd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
+    /// The number of its build. What else it says and is told is as in that build.
+    pub build: u64,
     /// Addresses where it holds pages: none of the program's.
     pub frames: Range<u64>,
     /// Why it cannot mark, if it cannot.
@@ -99,15 +101,15 @@ impl Hello {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let refused = self.refused.map_or(0, |reason| reason.raw_os_error() as u64);
-        bytes_of([MAGIC, self.frames.start, self.frames.end, refused].into_iter())
+        bytes_of([MAGIC, self.build, self.frames.start, self.frames.end, refused].into_iter())
     }
 
     /// What a packet says; none where it says something else.
     #[must_use]
     pub fn decode(packet: &[u8]) -> Option<Self> {
         match words_of(packet)?.as_slice() {
-            &[MAGIC, start, end, refused] if start <= end && refused <= ERRNO_BITS => {
-                Some(Self { frames: start..end, refused: errno(refused) })
+            &[MAGIC, build, start, end, refused] if start <= end && refused <= ERRNO_BITS => {
+                Some(Self { build, frames: start..end, refused: errno(refused) })
             }
             _ => None,
         }
@@ -153,7 +155,7 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         for refused in [None, Some(Errno::PERM)] {
-            let hello = Hello { frames: 4096..8192, refused };
+            let hello = Hello { build: u64::MAX, frames: 4096..8192, refused };
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         assert_eq!(decode_orders(&encode_orders(&[1, u64::MAX])), Some(vec![1, u64::MAX]));
@@ -170,10 +172,10 @@ mod tests {
 
     #[test]
     fn nonsense_is_not_understood() {
-        assert_eq!(Hello::decode(&[0; 32]), None);
+        assert_eq!(Hello::decode(&[0; 40]), None);
         assert_eq!(Hello::decode(b"short"), None);
-        assert_eq!(Hello::decode(&bytes_of([MAGIC, 9, 8, 0].into_iter())), None, "ends before it begins");
-        assert_eq!(Hello::decode(&bytes_of([MAGIC, 1, 8, 1 << 40].into_iter())), None);
+        assert_eq!(Hello::decode(&bytes_of([MAGIC, 7, 9, 8, 0].into_iter())), None, "ends before it begins");
+        assert_eq!(Hello::decode(&bytes_of([MAGIC, 7, 1, 8, 1 << 40].into_iter())), None);
         assert_eq!(decode_orders(&[1, 2, 3]), None);
         assert_eq!(decode_reports(&bytes_of([1, 2].into_iter())), None);
         for outcome in [3, REFUSED, REFUSED | 5000, u64::MAX] {

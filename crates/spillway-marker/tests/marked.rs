@@ -76,6 +76,9 @@ fn expected(page: usize) -> u64 {
     page as u64 * 0x9E37_79B9 + 1
 }
 
+/// Any will do.
+const BUILD: u64 = 9;
+
 /// The daemon's end of a marker.
 struct Daemon {
     socket: OwnedFd,
@@ -86,10 +89,11 @@ impl Daemon {
     fn new() -> Self {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let marker = introduce(theirs).expect("as root, on Linux 6.8 or later");
+        let marker = introduce(theirs, BUILD).expect("as root, on Linux 6.8 or later");
         let marker = std::thread::spawn(|| marker.run());
         let daemon = Self { socket: ours, marker };
         let hello = Hello::decode(&daemon.packet()).unwrap();
+        assert_eq!(hello.build, BUILD);
         assert!(
             hello.refused.is_none() && hello.frames.end - hello.frames.start == (FRAMES * PAGE_SIZE) as u64
         );

@@ -10,6 +10,7 @@ use spillway_marker::call::call;
 use spillway_marker::excluded::exclude;
 use spillway_marker::marker::Marker;
 use spillway_marker::wire::SOCKET_VARIABLE;
+use spillway_pager::run::rendezvous::BUILD_NUMBER;
 use spillway_sys::process::{close, close_all_but};
 use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, TlsLayout, control_block, exit_thread};
 
@@ -29,7 +30,7 @@ pub fn start() {
     let layout = Arc::new(TlsLayout::of_this_thread());
     let Ok(memory) = ThreadMemory::new(&layout) else { return };
     let memory = MEMORY.get_or_init(|| memory);
-    let Ok(marker) = call(name.as_encoded_bytes()) else { return };
+    let Ok(marker) = call(name.as_encoded_bytes(), BUILD_NUMBER) else { return };
     // With one hook alone no page would be safe, so without them there is no marker.
     let hooks = [
         (c"pthread_create", &ORIGINAL_PTHREAD_CREATE, pthread_create as *const () as usize),

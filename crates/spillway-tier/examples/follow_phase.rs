@@ -2,9 +2,10 @@
 //! one set of scattered pages after another, and the daemon's HotBox follows. On any machine: half of its
 //! memory is pretended to be slow, and pages that are moved stay where they are.
 //!
-//! usage: `cargo run --release -p spillway-tier --features testing --example follow_phase -- LIBRARY`, and
-//! then
-//! `[SCAN_INTERVAL_MS [PHASES [HOT_PAGES [MIB]]]]`; LIBRARY is libspillway_preload.so
+//! usage: `cargo run --release -p spillway-tier --features testing --example follow_phase -- LIBRARY BUILD`,
+//! and then
+//! `[SCAN_INTERVAL_MS [PHASES [HOT_PAGES [MIB]]]]`; LIBRARY is libspillway_preload.so, BUILD what
+//! `spillway generate build` of the same build says
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -60,6 +61,7 @@ impl Drop for Program {
 
 struct Settings {
     library: String,
+    build: u64,
     scan_interval_ms: u64,
     phases: usize,
     hot: usize,
@@ -68,7 +70,7 @@ struct Settings {
 
 /// Seconds from the beginning of each phase until it was followed.
 fn follow(settings: &Settings, on_demand: bool) -> Vec<f64> {
-    let markers = on_demand.then(|| Markers::open().unwrap());
+    let markers = on_demand.then(|| Markers::open(settings.build).unwrap());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["work", &settings.mib.to_string(), &settings.hot.to_string()]);
     spillway_sys::process::without_huge_pages(&mut command);
@@ -121,6 +123,11 @@ fn follow(settings: &Settings, on_demand: bool) -> Vec<f64> {
     times
 }
 
+/// The number at the end of a build's name.
+fn number_of(build: &str) -> Option<u64> {
+    u64::from_str_radix(build.rsplit_once('-')?.1, 16).ok()
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let number = |at: usize, default: usize| arguments.get(at).map_or(default, |text| text.parse().unwrap());
@@ -129,10 +136,14 @@ fn main() {
     }
     let settings = Settings {
         library: arguments.get(1).expect("the path of libspillway_preload.so").clone(),
-        scan_interval_ms: number(2, 1000) as u64,
-        phases: number(3, 5),
-        hot: number(4, 2000),
-        mib: number(5, 512),
+        build: arguments
+            .get(2)
+            .and_then(|build| number_of(build))
+            .expect("what `spillway generate build` says"),
+        scan_interval_ms: number(3, 1000) as u64,
+        phases: number(4, 5),
+        hot: number(5, 2000),
+        mib: number(6, 512),
     };
     for (name, on_demand) in [("batches", false), ("on-demand", true)] {
         let mut times = follow(&settings, on_demand);

@@ -80,6 +80,8 @@ struct Link {
 
 /// The daemon's end of all markers.
 pub struct Markers {
+    /// The build of which they must be.
+    build: u64,
     listener: OwnedFd,
     name: String,
     poll: OwnedFd,
@@ -104,11 +106,11 @@ pub struct Told {
 }
 
 impl Markers {
-    /// Listens by an abstract name that nobody else has.
+    /// Listens for those of a build, by an abstract name that nobody else has.
     ///
     /// # Errors
     /// The kernel's: this process lacks a right that markers need, or the kernel what they do.
-    pub fn open() -> Result<Self> {
+    pub fn open(build: u64) -> Result<Self> {
         Uffd::check_events()?;
         let listener = packet_socket()?;
         let mut random = [0_u8; 16];
@@ -121,6 +123,7 @@ impl Markers {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Self {
+            build,
             listener,
             name,
             poll,
@@ -208,7 +211,10 @@ impl Markers {
     fn greet(&mut self, process: u32, socket: OwnedFd, told: &mut Told) {
         match hello(&socket) {
             Err(Errno::AGAIN) => self.silent.push((process, socket)),
-            Ok((Hello { frames, refused: None }, Some(uffd))) => {
+            Ok((hello, _)) if hello.build != self.build => {
+                self.refused = Some(format!("process {process}: it has the library of another build"));
+            }
+            Ok((Hello { frames, refused: None, .. }, Some(uffd))) => {
                 // What executes another program comes anew: its memory is another.
                 if self.links.remove(&process).is_some() {
                     told.ended.push(process);
@@ -306,5 +312,24 @@ impl MarkerCounts {
             Outcome::Gone => self.gone += 1,
             Outcome::Refused(reason) => *self.refused.entry(refusal(reason)).or_default() += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::connect;
+
+    use super::*;
+
+    #[test]
+    fn a_marker_of_another_build_is_not_taken_and_status_says_so() {
+        let mut markers = Markers::open(1).expect("as root, on Linux 6.8 or later");
+        let program = packet_socket().unwrap();
+        connect(&program, &SocketAddrUnix::new_abstract_name(markers.name().as_bytes()).unwrap()).unwrap();
+        let hello = Hello { build: 2, frames: 0..0, refused: None };
+        send(&program, &hello.encode(), SendFlags::empty()).unwrap();
+        assert!(markers.turn().begun.is_empty());
+        let refused = markers.refused.unwrap();
+        assert!(refused.contains("another build"), "{refused}");
     }
 }

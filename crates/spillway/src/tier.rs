@@ -17,8 +17,9 @@ use signal_hook::consts::signal as signals;
 use spillway_core::size::Size;
 use spillway_events::catalogue::tier as told;
 use spillway_marker::wire::SOCKET_VARIABLE;
+use spillway_pager::run::rendezvous::BUILD_NUMBER;
 use spillway_report::whole_file;
-use spillway_sys::{machine, process};
+use spillway_sys::process;
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
 use spillway_tier::markers::{self, Markers, Migration};
@@ -31,6 +32,7 @@ use spillway_tier::status::Request;
 
 use crate::columns::for_terminal;
 use crate::exit::{self, Refusal, complain};
+use crate::kept_library::{self, KeptLibrary};
 use crate::log::LogArgs;
 use crate::run::preload;
 use crate::tier_described::describe;
@@ -271,8 +273,11 @@ fn ending_signal() -> Result<Arc<AtomicUsize>, Refusal> {
     Ok(received)
 }
 
+/// Markers, and the library that brings them.
+type Marking = (Markers, KeptLibrary);
+
 /// Listens for markers, or says why pages move in batches.
-fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, String), Refusal> {
+fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Marking>, String), Refusal> {
     let none = |why: String| match args.migration {
         Migration::OnDemand => Err(refuse(format!("--migration on-demand: {why}; take batches"))),
         Migration::Auto | Migration::Batches => Ok((None, why)),
@@ -289,23 +294,23 @@ fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, St
         let policy = args.policy.as_deref().unwrap_or(USUAL_POLICY);
         return none(format!("{policy} marks pages to learn what is used, too many to stop at each"));
     }
-    if machine::preload_library().is_none() {
+    let Some(library) = kept_library::find() else {
         return none("the preload library is missing".to_owned());
-    }
-    match Markers::open() {
+    };
+    match Markers::open(BUILD_NUMBER) {
         Ok(markers) if args.migration == Migration::OnDemand => {
-            Ok((Some(markers), "it was named".to_owned()))
+            Ok((Some((markers, library)), "it was named".to_owned()))
         }
-        Ok(markers) => Ok((Some(markers), "the best that works here".to_owned())),
+        Ok(markers) => Ok((Some((markers, library)), "the best that works here".to_owned())),
         Err(reason) => none(markers::why(reason)),
     }
 }
 
-fn start_program(words: &[OsString], markers: Option<&Markers>) -> Result<Child, Refusal> {
+fn start_program(words: &[OsString], marking: Option<&Marking>) -> Result<Child, Refusal> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
-    if let (Some(markers), Some(library)) = (markers, machine::preload_library()) {
-        command.env(SOCKET_VARIABLE, markers.name()).env("LD_PRELOAD", preload(&library));
+    if let Some((markers, library)) = marking {
+        command.env(SOCKET_VARIABLE, markers.name()).env("LD_PRELOAD", preload(&library.path));
     }
     // Pages are moved one by one: a huge page with one hot part would come whole.
     process::without_huge_pages(&mut command);
@@ -323,15 +328,17 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
         return Err(refuse("no group has pids or cgroups; nothing would ever be managed"));
     }
     config.check().map_err(refuse)?;
-    let (markers, why) = open_markers(args, &config)?;
+    let (marking, why) = open_markers(args, &config)?;
     let (mut service, metrics) = open_service(args)?;
     let mut settings = settle_kernel(args, &config)?;
     Daemon::check(&config).map_err(refuse)?;
     let signal = ending_signal()?;
     let mut program = match args.program.as_slice() {
         [] => None,
-        words => Some(start_program(words, markers.as_ref())?),
+        words => Some(start_program(words, marking.as_ref())?),
     };
+    // Programs that it starts find the library as long as this daemon has it.
+    let (markers, _library) = marking.unzip();
     let started = Daemon::start(config, program.as_ref().map(Child::id), &mut settings).map_err(refuse);
     let managed = started.and_then(|mut daemon| {
         daemon.migrate_by(markers, why);

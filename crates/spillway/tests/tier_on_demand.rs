@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use spillway_marker::wire::SOCKET_VARIABLE;
+use spillway_pager::run::rendezvous::BUILD_NUMBER;
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
 use spillway_tier::markers::Markers;
@@ -105,7 +106,7 @@ fn turn_until(daemon: &mut Daemon, done: impl Fn(&Status) -> bool) {
 
 #[test]
 fn marked_pages_stop_the_program_migrate_with_their_next_access_and_hold_what_they_held() {
-    let markers = Markers::open().unwrap();
+    let markers = Markers::open(BUILD_NUMBER).unwrap();
     let program = Program::start(Some(&markers));
     let mut site = Site::new();
     let mut daemon = site.daemon(&program, "hotbox");
@@ -143,7 +144,7 @@ fn without_a_marker_pages_move_in_batches() {
 
 #[test]
 fn a_program_with_the_library_and_no_daemon_runs_as_ever() {
-    let markers = Markers::open().unwrap();
+    let markers = Markers::open(BUILD_NUMBER).unwrap();
     let name = markers.name().to_owned();
     drop(markers);
     let output: Output = Command::new("sh")

@@ -4,15 +4,15 @@
 //! (`fuzz/fuzz_targets/marker.rs`).
 
 use spillway_marker::wire::{
-    Hello, MOST_BYTES, MOST_ORDERS, MOST_REPORTS, Outcome, decode_orders, decode_reports, encode_orders,
-    encode_reports,
+    Hello, MAGIC, MOST_BYTES, MOST_ORDERS, MOST_REPORTS, Outcome, decode_orders, decode_reports,
+    encode_orders, encode_reports,
 };
 
 /// Feeds `data` to every reader: as it is, and as words that are almost sound.
 pub fn exercise(data: &[u8]) {
     packet(&data[..data.len().min(MOST_BYTES)]);
     let words = |of: &[u64]| of.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
-    packet(&[b"SPLWMRK1", data].concat());
+    packet(&[&MAGIC.to_ne_bytes(), data].concat());
     // Each two bytes are the end of a word, behind a high half that some of them have.
     let near: Vec<u64> = data
         .as_chunks::<2>()
@@ -21,7 +21,7 @@ pub fn exercise(data: &[u8]) {
         .map(|&[low, high]| u64::from(low) | u64::from(high & 0x1f) << 8 | u64::from(high >> 7) << 32)
         .collect();
     packet(&words(&near[..near.len().min(MOST_ORDERS)]));
-    let hello = [u64::from_le_bytes(*b"SPLWMRK1")].into_iter().chain(near).take(4);
+    let hello = [MAGIC].into_iter().chain(near).take(5);
     packet(&words(&hello.collect::<Vec<_>>()));
 }
 

@@ -23,7 +23,13 @@ use crate::run::state::Child;
 
 /// Which build this is: the library in a program and its run's supervisor are to be of one, since messages
 /// and the run's memory have other forms in another.
-pub const BUILD: &str = env!("SPILLWAY_BUILD");
+pub const BUILD: &str = concat!("spillway-build-", env!("SPILLWAY_BUILD"));
+
+/// The same as a number, for messages of words.
+pub const BUILD_NUMBER: u64 = match u64::from_str_radix(env!("SPILLWAY_BUILD"), 16) {
+    Ok(number) => number,
+    Err(_) => panic!("build.rs writes hexadecimal digits"),
+};
 
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_FDS: usize = 32;
