@@ -115,12 +115,11 @@ impl Site {
 /// memory that no run can have, and that is promised by each donor to each run.
 pub const SPARE_EXTENTS: u64 = 2;
 
-/// Extents that each of so many donors must lend, where `extents` with so many copies or parts are to have
-/// room: so many that the others can make up for one that is lost. Where a donor has [`SPARE_EXTENTS`] more,
-/// it is asked for these too.
+/// Extents that each of so many donors lends, where `extents` with so many copies or parts are to have room:
+/// so many that the others can make up for as many as are `lost`, where these are enough for a part each.
 #[must_use]
-pub fn share(extents: u64, copies: usize, donors: usize) -> u64 {
-    let shares = donors.saturating_sub(1).max(copies).min(donors.max(1)) as u64;
+pub fn share(extents: u64, copies: usize, donors: usize, lost: usize) -> u64 {
+    let shares = donors.saturating_sub(lost).max(copies).min(donors.max(1)) as u64;
     // One more, as chance does not fill all evenly.
     ((extents * copies as u64).div_ceil(shares) + 1).min(extents)
 }
@@ -239,12 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn the_others_can_make_up_for_a_donor_that_is_lost() {
-        for (extents, copies, donors) in [(2048, 2, 32), (100, 3, 4), (7, 6, 6), (1000, 2, 2)] {
-            let share = share(extents, copies, donors);
-            let left = (donors - 1).max(copies).min(donors) as u64;
-            assert!(share * left >= extents * copies as u64 && share <= extents, "{share}");
+    fn the_others_can_make_up_for_donors_that_are_lost() {
+        for (extents, copies, donors) in [(2048, 2, 32), (100, 3, 4), (64, 3, 8), (7, 6, 6), (1000, 2, 2)] {
+            for lost in 1..3 {
+                let share = share(extents, copies, donors, lost);
+                let left = donors.saturating_sub(lost).max(copies).min(donors) as u64;
+                assert!(share * left >= extents * copies as u64 && share <= extents, "{share}");
+            }
         }
-        assert_eq!(share(5, 2, 1), 5);
+        assert_eq!(share(5, 2, 1, 1), 5);
     }
 }

@@ -46,6 +46,21 @@ fn processes_of_a_run_agree_on_which_copies_are_whole() {
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
 }
 
+/// The five that are left had 70 MiB each when donors were asked for what makes up for one: too little for
+/// three copies of 120 MiB.
+#[test]
+fn after_two_donors_have_died_at_once_the_others_make_up_for_both() {
+    let (mut donors, scene) = (Donors::start(7, "96M"), Scene::new());
+    let mut hold = Hold::start(&scene, 128, &[donors.uri("?copies=3&size=128M")]);
+    hold.goes_on(1);
+    donors.kill(0);
+    donors.kill(1);
+    hold.goes_on(1);
+    says(&hold.running, "all pages are on 3 donors again");
+    hold.goes_on(2);
+    hold.ends_whole();
+}
+
 #[test]
 fn a_donor_that_is_stopped_is_read_around_and_used_again() {
     let (donors, scene) = (Donors::start(3, "64M"), Scene::new());

@@ -178,7 +178,7 @@ impl Site {
         let bytes = (asked_bytes as f64 * terms.written) as u64;
         let units = scheme.extents_for(bytes).div_ceil(terms.together);
         let asked_units = scheme.asked_for(asked_bytes).div_ceil(terms.together);
-        let share_units = share(asked_units, scheme.width, MAX_DONORS);
+        let share_units = share(asked_units, scheme.width, MAX_DONORS, 1);
         let share_bytes = share_units * terms.unit_bytes();
         let donors = self.find(scheme, by, seen, share_bytes);
         let room: Vec<(u32, u32)> = donors

@@ -49,7 +49,7 @@ pub(super) fn begin_listed(
     held: &mut Vec<Begun>,
 ) -> Result<Vec<NewDonor>, StoreError> {
     let Attempt { spec, pool, .. } = *attempt;
-    let share = share_asked(pool, listed.len());
+    let share = Share::asked(pool, listed.len());
     let mut donors = Vec::with_capacity(listed.len());
     for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
         // With less than it asks for, a run with a last resort begins too; and one that has another choice
@@ -83,7 +83,7 @@ pub(super) fn begin_registered(
         return Err(Failure::TooFew(too_few(attempt, etcd, (0, 0), &[])));
     }
     let places = MAX_DONORS - pool.spill_places();
-    let share = share_asked(pool, members.len().min(places));
+    let share = Share::asked(pool, members.len().min(places));
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
     for member in drawn(&members, pool, (places, share), run_token) {
         match begin_member(member, &pool.transport, share, run_token) {
@@ -146,28 +146,29 @@ fn too_few(
 fn drawn<'a>(
     members: &'a [Member],
     pool: &PoolSpec,
-    (places, share): (usize, Option<Size>),
+    (places, share): (usize, Option<Share>),
     run_token: &str,
 ) -> Vec<&'a Member> {
     let offer = |member: &Member| Offer { domain: member.domain_number(), free_bytes: member.free_bytes };
     let offers: Vec<Offer> = members.iter().map(offer).collect();
-    let wish = Wish { places, width: pool.redundancy.width(), asked_bytes: share.map(|share| share.bytes()) };
+    let wish =
+        Wish { places, width: pool.redundancy.width(), asked_bytes: share.map(|share| share.needed.bytes()) };
     let drawn = draw(&offers, wish, XxHash3_64::oneshot(run_token.as_bytes()));
     drawn.into_iter().map(|member| &members[member]).collect()
 }
 
-/// Begins the run on a donor that is registered, asking for its share and something to spare, or for what
-/// there is where that is not left.
+/// Begins the run on a donor that is registered, asking for as much as is wished, or for what there is where
+/// that is not left.
 pub(super) fn begin_member(
     member: &Member,
     transport: &Transport,
-    share: Option<Size>,
+    share: Option<Share>,
     run_token: &str,
 ) -> Result<(NewDonor, Begun), String> {
     let text = member.address.clone();
     let own = donor_spec(&text, transport, None).filter(|_| text.len() <= TEXT_BYTES);
     let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
-    let asked = share.map(with_spare).filter(|asked| asked.bytes() <= member.free_bytes);
+    let asked = share.map(|share| share.wished).filter(|asked| asked.bytes() <= member.free_bytes);
     let expected = member.expected_key()?;
     let started = crate::nbd::need_relay(&own, run_token);
     let told = started.and_then(|()| expect(&own, run_token, expected));
@@ -203,20 +204,35 @@ pub(super) fn reason_of(error: &StoreError) -> String {
     }
 }
 
-/// A donor's share, and what it is asked for beyond that where it has so much left.
-fn with_spare(share: Size) -> Size {
-    Size::from_bytes(share.bytes() + SPARE_EXTENTS * EXTENT_BYTES)
+/// What a donor is to lend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    /// Without it the run does not begin: the others can make up for one donor that is lost.
+    needed: Size,
+    /// What it is asked for where it has so much left: the others can make up for all that may die at once,
+    /// and for copies that are broken off.
+    wished: Size,
 }
 
-/// What each of so many donors must lend where the user says what the run needs: so much that the others can
-/// make up for one that is lost.
-pub(super) fn share_asked(pool: &PoolSpec, donors: usize) -> Option<Size> {
-    Some(share_of_each(pool.extents_for(pool.size?.bytes()), pool.redundancy.width(), donors))
-}
+impl Share {
+    /// Of so many donors, for so many extents.
+    pub(super) fn of(redundancy: Redundancy, extents: u64, donors: usize) -> Self {
+        let beside = |lost| share(extents, redundancy.width(), donors, lost);
+        let wished = beside(redundancy.losses().max(1)) + SPARE_EXTENTS;
+        let size = |extents| Size::from_bytes(extents * EXTENT_BYTES);
+        Self { needed: size(beside(1)), wished: size(wished) }
+    }
 
-/// The same for so many extents.
-pub(super) fn share_of_each(extents: u64, copies: usize, donors: usize) -> Size {
-    Size::from_bytes(share(extents, copies, donors) * EXTENT_BYTES)
+    /// Where the user says what the run needs.
+    pub(super) fn asked(pool: &PoolSpec, donors: usize) -> Option<Self> {
+        Some(Self::of(pool.redundancy, pool.extents_for(pool.size?.bytes()), donors))
+    }
+
+    /// What to ask a donor for that has so much left, if that is no less than is needed.
+    fn beside(self, left_bytes: Option<u64>) -> Option<Size> {
+        let asked = left_bytes?.min(self.wished.bytes());
+        (asked > self.needed.bytes()).then(|| Size::from_bytes(asked))
+    }
 }
 
 /// Bytes that a donor has left, as it says itself; `None` where it does not answer.
@@ -225,26 +241,25 @@ fn left_at(own: &StoreSpec, run_token: &str) -> Option<u64> {
     crate::nbd::standing(&door, STANDING_PATIENCE).ok().map(|standing| standing.free_bytes)
 }
 
-/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for something
-/// to spare too where the donor has that left, for what there is where it may have less, and for all where
-/// there is no share.
+/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for up to what is
+/// wished where the donor has that left, for what there is where it may have less, and for all where there is
+/// no share.
 pub(super) fn begin_with_share(
     own: &StoreSpec,
-    (share, may_have_less): (Option<Size>, bool),
+    (share, may_have_less): (Option<Share>, bool),
     run_token: &str,
     others: Option<Claim>,
 ) -> Result<Begun, StoreError> {
     let Some(share) = share else { return begin_at(own, None, run_token, others) };
     let left = left_at(own, run_token);
-    let has_left = |asked: Size| left.is_some_and(|left| asked.bytes() <= left);
-    if has_left(with_spare(share)) {
-        // Another run may have taken it meanwhile: the share alone may still be there.
-        if let Ok(begun) = begin_at(own, Some(with_spare(share)), run_token, others) {
+    if let Some(asked) = share.beside(left) {
+        // Another run may have taken it meanwhile: what is needed may still be there.
+        if let Ok(begun) = begin_at(own, Some(asked), run_token, others) {
             return Ok(begun);
         }
     }
-    let is_short = may_have_less && left.is_some() && !has_left(share);
-    begin_at(own, if is_short { None } else { Some(share) }, run_token, others)
+    let is_short = may_have_less && left.is_some_and(|left| left < share.needed.bytes());
+    begin_at(own, if is_short { None } else { Some(share.needed) }, run_token, others)
 }
 
 /// A donor's address in digits, and what it has promised. Of one that may have less than its share, what it
@@ -252,7 +267,7 @@ pub(super) fn begin_with_share(
 fn begin_donor(
     attempt: &Attempt<'_>,
     donor: &PoolDonor,
-    share: (Option<Size>, bool),
+    share: (Option<Share>, bool),
 ) -> Result<(String, Begun), StoreError> {
     let Attempt { spec, pool, run_token, .. } = *attempt;
     let addresses = (donor.host.as_str(), donor.port).to_socket_addrs();
@@ -351,7 +366,7 @@ mod tests {
 
     fn addresses(members: &[Member], pool: &PoolSpec, token: &str) -> BTreeSet<String> {
         let places = MAX_DONORS - pool.spill_places();
-        let asked = share_asked(pool, members.len().min(places));
+        let asked = Share::asked(pool, members.len().min(places));
         let drawn = drawn(members, pool, (places, asked), token);
         drawn.into_iter().map(|member| member.address.clone()).collect()
     }
@@ -369,9 +384,8 @@ mod tests {
     /// A pool of two copies on two donors needs all its extents on each, and on one that comes: before, none
     /// of them was asked for more, so that a copy that was broken off had no other place there.
     #[test]
-    fn a_donor_is_asked_for_its_share_and_two_extents_more() {
-        let asked_mib =
-            |uri: &str, donors| with_spare(share_asked(&pool(uri), donors).unwrap()).bytes() >> 20;
+    fn a_donor_is_asked_for_what_all_that_may_die_leave_to_it_and_two_extents_more() {
+        let asked_mib = |uri: &str, donors| Share::asked(&pool(uri), donors).unwrap().wished.bytes() >> 20;
         let copied = "pool:etcd://10.0.0.9:2379/lab?copies=2&size=28M";
         // 14 extents, and 2 to spare: it was 28 MiB.
         assert_eq!([2, 3].map(|donors| asked_mib(copied, donors)), [32, 32]);
@@ -379,7 +393,16 @@ mod tests {
         assert_eq!(asked_mib(copied, 8), 14);
         // Eight slabs for 28 MiB of pages, on six donors: it was 16 MiB.
         assert_eq!(asked_mib("pool:etcd://10.0.0.9:2379/lab?data=4&parity=2&size=28M", 6), 20);
-        assert_eq!(share_asked(&pool("pool:etcd://10.0.0.9:2379/lab?copies=2"), 3), None);
+        // 192 copies on six of eight donors, one more for chance, and 2 to spare. On seven they had 62 MiB each,
+        // so that after two deaths at once the six that were left had no room for the last copies.
+        let thrice = "pool:etcd://10.0.0.9:2379/lab?copies=3&size=128M";
+        assert_eq!(asked_mib(thrice, 8), 70);
+        assert_eq!(Share::asked(&pool("pool:etcd://10.0.0.9:2379/lab?copies=2"), 3), None);
+        // Who has less than all that may be asked for lends what it has, if that does.
+        let share = Share::asked(&pool(thrice), 8).unwrap();
+        let beside_mib = |left: u64| share.beside(Some(left << 20)).map(|asked| asked.bytes() >> 20);
+        assert_eq!(share.needed.bytes() >> 20, 58);
+        assert_eq!([57, 58, 60, 96].map(beside_mib), [None, None, Some(60), Some(70)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use spillway_pool::EXTENT_BYTES;
 use spillway_pool::MAX_DONORS;
 
-use super::begin::{begin_member, expect_again, share_asked, share_of_each};
+use super::begin::{Share, begin_member, expect_again};
 use super::site::Site;
 use super::watcher::Watcher;
 use crate::membership::{Directory, Member, RunState};
@@ -167,8 +167,8 @@ impl Newcomers {
         let table = shared.table();
         // A run that says nothing has been promised what there was, and takes its share of what comes.
         let donors = shared.well_donors() + 1;
-        let share = || share_of_each(table.most_of_a_donor().into(), table.wanted_copies(), donors);
-        let share = share_asked(&shared.spec, donors).unwrap_or_else(share);
+        let share = || Share::of(shared.spec.redundancy, table.most_of_a_donor().into(), donors);
+        let share = Share::asked(&shared.spec, donors).unwrap_or_else(share);
         let (donor, begun) = begin_member(member, &shared.spec.transport, Some(share), &shared.token)?;
         if site.is_over() {
             begun.end();

@@ -12,7 +12,7 @@ use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::{Event, Health, Verdict};
 use spillway_pool::words::{Condition, DonorWord};
 
-use super::begin::{Begun, begin_with_share, reason_of, share_asked};
+use super::begin::{Begun, Share, begin_with_share, reason_of};
 use super::claimed::{claimant, keep, renew};
 use super::donor_store::token_of;
 use super::shared::{Way, now_ms};
@@ -288,7 +288,7 @@ impl Watcher {
             return std::thread::sleep(NEW_LIFE_PAUSE);
         }
         let life = table.donor(self.donor).life;
-        let share = (share_asked(&shared.spec, shared.well_donors() + 1), false);
+        let share = (Share::asked(&shared.spec, shared.well_donors() + 1), false);
         // Who has taken a server's export from the run keeps it.
         let others = matches!(shared.spec.members, Members::Listed(_)).then_some(Claim::Free);
         match begin_with_share(spec, share, &token_of(&shared.token, life), others) {

@@ -52,6 +52,12 @@ impl Redundancy {
         }
     }
 
+    /// Donors that may die at once and no page is lost.
+    #[must_use]
+    pub fn losses(self) -> usize {
+        self.width() - self.code().map_or(1, |code| code.data)
+    }
+
     /// How its pages are coded, if they are.
     #[must_use]
     pub fn code(self) -> Option<Code> {
