@@ -8,6 +8,7 @@
 //! contents, the pager's checksums tell.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::IntoRawFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
         _ => None,
     };
     let_relays_start();
-    need_relay(spec, run_token)?;
+    keep_relay(spec, run_token)?;
     prepare_sized(spec, run_token, asked)
 }
 
@@ -288,7 +289,7 @@ fn resolve(spec: &StoreSpec) -> Result<Vec<SocketAddr>, StoreError> {
     Ok(found.collect())
 }
 
-type RelayStarter = fn(&StoreSpec, &str) -> Result<(), StoreError>;
+type RelayStarter = fn(&StoreSpec, &str) -> Result<bool, StoreError>;
 
 static RELAY_STARTER: OnceLock<RelayStarter> = OnceLock::new();
 
@@ -298,10 +299,25 @@ pub(crate) fn let_relays_start() {
     let _ = RELAY_STARTER.set(start_relay);
 }
 
-/// Starts the run's relay, where the server is spoken to by TLS and there is none yet.
-pub(crate) fn need_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
+/// Starts the run's relay, where the server is spoken to by TLS and there is none yet, and has it stay for as
+/// long as this process, or a copy of it, goes on. Else it would end with the server, and nobody could find
+/// out whether that has come back.
+pub(crate) fn keep_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
+    if need_relay(spec, run_token)?
+        && let Some(Address::Relay(meeting)) = known_address(spec, run_token)
+    {
+        let stays = meeting.knock(Wish::Stay, Attempt::of(START_PATIENCE));
+        let stays = stays.map_err(|error| spec.unusable(error, "then try again"))?;
+        // One for each server that the run has had: closed as this process ends.
+        let _ = stays.into_socket().into_fd().into_raw_fd();
+    }
+    Ok(())
+}
+
+/// Starts the run's relay, where the server is spoken to by TLS and there is none yet; whether it did.
+pub(crate) fn need_relay(spec: &StoreSpec, run_token: &str) -> Result<bool, StoreError> {
     match (tls_of(spec), RELAY_STARTER.get()) {
-        (None, _) => Ok(()),
+        (None, _) => Ok(false),
         (Some(_), Some(start)) => start(spec, run_token),
         (Some(_), None) => {
             Err(spec.unusable("no relay for TLS is started here", "start it by 'spillway run'"))
@@ -320,8 +336,8 @@ pub(crate) fn expect_key(spec: &StoreSpec, run_token: &str, key: KeyPrint) -> Re
     told.map(|_| ()).map_err(|error| spec.unusable(error, "then try again"))
 }
 
-fn start_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
-    let StoreSpec::Nbd { host, port, transport: Transport::Tls(wishes), .. } = spec else { return Ok(()) };
+fn start_relay(spec: &StoreSpec, run_token: &str) -> Result<bool, StoreError> {
+    let StoreSpec::Nbd { host, port, transport: Transport::Tls(wishes), .. } = spec else { return Ok(false) };
     let addresses = resolve(spec)?;
     let meeting = meeting(run_token, host, *port, wishes);
     let unusable = |error: TlsError| {

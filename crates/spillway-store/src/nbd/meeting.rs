@@ -51,6 +51,8 @@ pub enum Wish {
     TakeOver,
     /// Nothing of the server now: from now on it must have this key. The supervisor says so.
     Expect(KeyPrint),
+    /// Nothing of the server: to stay for as long as this connection does.
+    Stay,
 }
 
 impl Wish {
@@ -63,6 +65,7 @@ impl Wish {
                 out.push(2);
                 out.extend_from_slice(&key.to_bytes());
             }
+            Self::Stay => out.push(3),
         }
     }
 
@@ -73,6 +76,7 @@ impl Wish {
             0 => Some(Self::PassOn),
             1 => Some(Self::TakeOver),
             2 => Some(Self::Expect(KeyPrint::from_bytes(wire.array::<PRINT_BYTES>()?))),
+            3 => Some(Self::Stay),
             _ => None,
         })
     }

@@ -35,7 +35,7 @@ mod tls_socket;
 
 pub use client::{drop_export, end, open, prepare};
 pub(crate) use client::{
-    expect_key, known_address, let_relays_start, mark_of, need_relay, open_one_of_several, prepare_sized,
+    expect_key, keep_relay, known_address, let_relays_start, mark_of, open_one_of_several, prepare_sized,
 };
 pub(crate) use pool::sleep;
 pub use spillway_nbd::run_standing::RunStanding;

@@ -170,7 +170,7 @@ pub(super) fn begin_member(
     let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
     let asked = share.map(|share| share.wished).filter(|asked| asked.bytes() <= member.free_bytes);
     let expected = member.expected_key()?;
-    let started = crate::nbd::need_relay(&own, run_token);
+    let started = crate::nbd::keep_relay(&own, run_token);
     let told = started.and_then(|()| expect(&own, run_token, expected));
     let begun = told.and_then(|()| begin_at(&own, asked, run_token, None));
     let begun = begun.map_err(|error| reason_of(&error))?;
@@ -282,7 +282,7 @@ fn begin_donor(
         else {
             continue;
         };
-        let started = crate::nbd::need_relay(&own, run_token);
+        let started = crate::nbd::keep_relay(&own, run_token);
         match started.and_then(|()| begin_with_share(&own, share, run_token, Some(pool.claim))) {
             Ok(begun) => return Ok((text, begun)),
             Err(error) => last = Some(error),

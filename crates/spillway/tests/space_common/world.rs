@@ -228,9 +228,22 @@ impl<'a> World<'a> {
         let end = Instant::now() + PATIENCE;
         while !self.has_said_since(mark, texts) {
             let complaint = self.work().complaint();
-            assert!(Instant::now() < end, "none of {texts:?} since byte {mark} of: {complaint}");
+            assert!(
+                Instant::now() < end,
+                "none of {texts:?} since byte {mark} of: {complaint}\n{}",
+                self.logs()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// What each donor has said.
+    fn logs(&self) -> String {
+        let of = |(number, donor): (usize, &Option<Donor>)| {
+            let log = donor.as_ref().map_or("is dead".to_owned(), Donor::log);
+            format!("donor {}: {log}\n", self.address(number))
+        };
+        self.donors.iter().enumerate().map(of).collect()
     }
 
     /// Waits until the run has found all pages whole, and nothing else since.
@@ -244,7 +257,7 @@ impl<'a> World<'a> {
             } else if since.get_or_insert_with(Instant::now).elapsed() >= SETTLED {
                 return;
             }
-            assert!(Instant::now() < end, "all pages are not whole in time: {complaint}");
+            assert!(Instant::now() < end, "all pages are not whole in time: {complaint}\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -16,8 +16,8 @@
 //! The relay is a process, and not threads of the supervisor, because the supervisor may go on as a copy of
 //! itself, which has no threads; because what a server says in a handshake is then taken apart where there is
 //! no page of the run; and because it outlives the supervisor for as long as a process of the run needs it.
-//! It ends when it has had no connection for a moment: the supervisor keeps one for as long as the run lasts,
-//! and so does each connection that was handed over.
+//! It ends when it has had no connection for a moment: the supervisor keeps one to it for as long as the run
+//! lasts, whether the server is there or not, and so does each connection that was handed over.
 
 mod pump;
 mod serve;
@@ -37,13 +37,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_w
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Starts a relay, unless the run has one there already.
-pub(super) fn start(meeting: &Meeting, target: Target) -> Result<(), std::io::Error> {
-    let Some(listener) = listen_at(meeting)? else { return Ok(()) };
+/// Starts a relay, unless the run has one there already; whether it did.
+pub(super) fn start(meeting: &Meeting, target: Target) -> Result<bool, std::io::Error> {
+    let Some(listener) = listen_at(meeting)? else { return Ok(false) };
     let meeting = meeting.clone();
     spillway_sys::process::run_apart(c"spillway-tls", listener, move |listener| {
         serve::serve(listener, meeting, target);
-    })
+    })?;
+    Ok(true)
 }
 
 /// `None` where somebody listens there: the run's relay, for nobody else knows the name before it does.

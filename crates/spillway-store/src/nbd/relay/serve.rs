@@ -28,7 +28,7 @@ const REACHING: Duration = Duration::from_secs(10);
 /// How long the relay waits for its first connection.
 const FIRST: Duration = Duration::from_secs(10);
 /// How long it stays without one.
-const LINGER: Duration = Duration::from_millis(300);
+pub(super) const LINGER: Duration = Duration::from_millis(300);
 const THREAD_STACK_BYTES: usize = 256 << 10;
 
 /// What the threads share.
@@ -110,6 +110,10 @@ fn converse(shared: &Shared, lane: OwnedFd) {
         let Ok(Some(wish)) = shared.meeting.answer(&mut wire) else { return };
         wish
     };
+    if wish == Wish::Stay {
+        let _ = wire.send(&[READY]);
+        return await_end(&wire.into_socket().into_fd());
+    }
     let mut expected = shared.expected.lock().unwrap_or_else(PoisonError::into_inner);
     if let Wish::Expect(key) = wish {
         *expected = Some(key);
@@ -128,7 +132,7 @@ fn converse(shared: &Shared, lane: OwnedFd) {
         Ok(upstream) => match wish {
             Wish::PassOn => Pump::new(wire.into_socket().into_fd(), upstream).run(),
             Wish::TakeOver => leave(&wire.into_socket().into_fd(), upstream),
-            Wish::Expect(_) => {}
+            Wish::Expect(_) | Wish::Stay => {}
         },
         Err(error) => {
             let _ = wire.send(&encode_failure(&error));
@@ -151,7 +155,12 @@ fn leave(lane: &OwnedFd, Upstream { socket, session, .. }: Upstream) {
     let is_left = keys.is_some_and(|keys| hand_over(lane, &keys, &socket).is_ok());
     drop(socket);
     if is_left {
-        // What is not asked for is told of all the same: that the other side has hung up.
-        while poll(&mut [PollFd::new(lane, PollFlags::empty())], None) == Err(Errno::INTR) {}
+        await_end(lane);
     }
+}
+
+/// Waits until the other side hangs up.
+fn await_end(lane: &OwnedFd) {
+    // What is not asked for is told of all the same.
+    while poll(&mut [PollFd::new(lane, PollFlags::empty())], None) == Err(Errno::INTR) {}
 }

@@ -109,3 +109,25 @@ fn a_server_that_has_another_key_than_was_registered_is_not_used() {
     assert_eq!(knock(&meeting, Wish::Expect(key)), Ok(()));
     assert_eq!(knock(&meeting, Wish::TakeOver), Ok(()), "and by the donor itself");
 }
+
+#[test]
+fn a_relay_ends_when_nobody_is_connected_but_stays_for_who_asks_it_to_though_no_server_is_there() {
+    let [donor, _] = two_machines();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let meeting = relay("to stay", nobody, donor.path());
+    let stays = meeting.knock(Wish::Stay, Attempt::of(Duration::from_secs(30))).unwrap();
+    let is_there = || match knock(&meeting, Wish::PassOn) {
+        Err(ConnectError::NobodyListens) => true,
+        Err(ConnectError::Unreachable(text)) => !text.contains("relay for TLS is gone"),
+        other => panic!("{other:?}"),
+    };
+    // Longer than it lingers.
+    std::thread::sleep(3 * serve::LINGER);
+    assert!(is_there());
+    drop(stays);
+    let gone = (0..1000).any(|_| {
+        std::thread::sleep(2 * serve::LINGER);
+        !is_there()
+    });
+    assert!(gone);
+}
