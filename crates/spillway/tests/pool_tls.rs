@@ -7,9 +7,13 @@ mod fault_common;
 mod pool_common;
 mod support;
 
+use std::io::Write;
+use std::time::Duration;
+
 use fault_common::{Hold, Scene};
 use pool_common::{Donors, Etcd, await_donors_by, certificates, donor, pool_command, refused, says, tls};
-use support::child::{PATIENCE, free_port, until};
+use support::child::{PATIENCE, Running, free_port, until};
+use support::tools::c_program;
 
 #[test]
 fn donors_come_and_are_drained_by_tls_and_never_plainly() {
@@ -37,6 +41,36 @@ fn donors_come_and_are_drained_by_tls_and_never_plainly() {
     hold.goes_on(2);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+/// None of the run's processes has a connection to it meanwhile.
+#[test]
+fn a_donor_that_was_left_by_tls_is_used_again_when_it_is_back() {
+    let scene = Scene::new();
+    let directory = certificates((2..5).map(|last| format!("127.0.0.{last}")));
+    let certificates = tls(&directory);
+    let options = ["--tls-certificates", certificates.as_str()];
+    let mut donors = Donors::start_with(3, "64M", &options);
+    let port = free_port();
+    donors.0[0] = Some(donor(0, "64M", port, &options));
+    let uri = donors.uri(&format!("?size=28M&tls-certificates={certificates}"));
+    // Nothing is far yet.
+    let script = "echo here && read -r line && exec \"$0\" 24 0";
+    let mut command = scene.run("8M", &[uri], "/bin/sh");
+    command.args(["-c", script]).arg(c_program("hold"));
+    let (stdin, mut line) = std::io::pipe().unwrap();
+    let mut running = Running::start_with(&mut command, stdin);
+    running.expect("here");
+    let leaver = donors.address(0);
+    pool_command(&scene, &["drain", &leaver, "--tls-certificates", &certificates]).success();
+    says(&running, &format!("donor {leaver} is drained: nothing of this run is on it"));
+    // Whoever ends for want of connections does so now.
+    std::thread::sleep(Duration::from_secs(2));
+    donors.kill(0);
+    donors.0[0] = Some(donor(0, "64M", port, &options));
+    says(&running, &format!("pool: donor {leaver} is drained no more: it is used again"));
+    writeln!(line).unwrap();
+    assert!(running.finish(PATIENCE).success().ends_with("whole\n"));
 }
 
 #[test]
