@@ -18,6 +18,11 @@ const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
 const SELDOM_FOUND: [&str; 2] = ["returned-page-read", "moved-waits-for-all-parts"];
 const SEEDS_FOR_A_SELDOM_ONE: u64 = 3_000;
 
+/// `SPILLWAY_POOL_SEEDS=` has another number of worlds run.
+fn seeds() -> u64 {
+    std::env::var("SPILLWAY_POOL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
+
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut decoded, mut moved, mut freed, mut losses) = (0, 0, 0, 0, 0);
@@ -25,7 +30,7 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut hedged, mut beside, mut gathered, mut full) = (0, 0, 0, 0);
     let (mut vain, mut refused, mut looked_in_vain) = (0, 0, 0);
     let (mut cut_off, mut stayed, mut second) = (0, 0, 0);
-    for seed in 0..SEEDS {
+    for seed in 0..seeds() {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
             panic!("seed {seed}: {error}");
