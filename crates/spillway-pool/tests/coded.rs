@@ -100,6 +100,8 @@ fn planted_mistakes_of_coded_pages_are_found() {
         ("stayed-room-not-noted", 13),
         ("numbers-not-kept", 249),
         ("moved-waits-for-all-parts", 2509),
+        ("hedges-not-bounded", 3),
+        ("hedge-counted-as-one", 3),
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {

@@ -202,6 +202,8 @@ pub struct World {
     /// Donors that were to leave, and may stay after all.
     pub stayed: u64,
     pub hedged: u64,
+    /// Requests that hedges took.
+    asked_beside: u64,
     /// Messages of who does not reach a donor that others may reach.
     pub cut_off: u64,
     pub moved: u64,
@@ -294,6 +296,7 @@ impl World {
             decoded: 0,
             stayed: 0,
             hedged: 0,
+            asked_beside: 0,
             cut_off: 0,
             moved: 0,
             beside: 0,
