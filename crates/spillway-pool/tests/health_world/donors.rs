@@ -3,8 +3,9 @@
 use super::*;
 use cut::{Cut, Reach, Who};
 
-/// A question and its answer between two that are well, and what else a page of a chunk takes.
+/// After so long a connection is refused.
 const REFUSAL_US: u64 = 100;
+/// Each page of a chunk takes so much more than an answer as such.
 const PAGE_US: u64 = 15;
 /// What was lost is sent again after so long, and so long again.
 const RESEND_US: u64 = 200 * MS;
@@ -108,6 +109,7 @@ impl Donor {
         self.machine == Machine::Well && self.cut.is_none()
     }
 
+    /// Whether what is asked or answered now waits until the donor goes on, or is reached again.
     fn is_held(&self, who: Asker) -> bool {
         let is_reached = self.reach(who) == Reach::Both;
         matches!(self.machine, Machine::Stalled | Machine::Dark) || !is_reached

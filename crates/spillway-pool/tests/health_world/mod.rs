@@ -20,7 +20,7 @@ use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Condition;
 use spillway_pool::write::{Step, Write};
 
-use donors::{Answer, Donor, Request};
+use donors::{Answer, Asker, Donor, Request};
 use promises::Promises;
 use readers::Reader;
 use watchers::Watcher;
@@ -280,7 +280,6 @@ impl World {
     }
 
     fn hear(&mut self, request: Request, answer: Answer) -> Result<(), String> {
-        use donors::Asker;
         match request.who {
             Asker::Watcher => {
                 self.hear_watched(request, answer);

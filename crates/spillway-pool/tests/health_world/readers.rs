@@ -2,7 +2,6 @@
 //! another too, and one that is silent for long is no longer asked.
 
 use super::*;
-use donors::Asker;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::FIRST_SILENCE_US;
 use spillway_pool::hedge::{Race, Verdict, is_quick};

@@ -2,7 +2,6 @@
 //! came of that, and says so in the table.
 
 use super::*;
-use donors::Asker;
 use spillway_pool::health::{self, Health, Verdict};
 use spillway_pool::words::DonorWord;
 

@@ -2,7 +2,6 @@
 //! asks before it begins a copy, and rests before each chunk.
 
 use super::*;
-use donors::Asker;
 use spillway_core::page::PAGE_SIZE;
 use spillway_pool::bits::slots_of;
 use spillway_pool::pace::Pace;
