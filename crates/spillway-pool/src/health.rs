@@ -2,6 +2,7 @@
 //! the time that answers take says how long silence is nothing unusual (as for TCP's retransmissions, RFC
 //! 6298: mean and deviation).
 
+use crate::planted::Planted;
 use crate::words::Condition;
 
 /// A read is not given up sooner than after so long: a thread that waits for a CPU is silent too.
@@ -44,13 +45,20 @@ pub struct Health {
     mean_us: u64,
     deviation_us: u64,
     most_us: u64,
+    bug: Planted,
 }
 
 impl Health {
     /// Of a donor of which silence is never borne for longer than `most_us`.
     #[must_use]
     pub fn new(most_us: u64) -> Self {
-        Self { mean_us: 0, deviation_us: 0, most_us }
+        Self { mean_us: 0, deviation_us: 0, most_us, bug: Planted::default() }
+    }
+
+    /// The same with a mistake in it, for the simulation to find.
+    #[must_use]
+    pub fn with_bug(self, bug: &'static str) -> Self {
+        Self { bug: Planted(bug), ..self }
     }
 
     /// Hears of the donor, which the run takes for `known`.
@@ -58,15 +66,23 @@ impl Health {
         match event {
             Event::Answer { took_us } => {
                 self.note(took_us);
-                if known == Condition::Up { Verdict::Same } else { Verdict::CameUp }
+                let is_well = known == Condition::Up
+                    || (known == Condition::Suspect && self.bug.is("suspicion-kept"))
+                    || (known == Condition::Down && self.bug.is("return-not-heard"));
+                if is_well { Verdict::Same } else { Verdict::CameUp }
             }
             Event::Away if known == Condition::Down => Verdict::Same,
+            Event::Away if known == Condition::Suspect && self.bug.is("suspect-never-dead") => Verdict::Same,
             Event::Away => Verdict::WentDown,
+            Event::Lost if self.bug.is("loss-taken-for-absence") => self.hear(known, Event::Away),
             Event::Lost => Verdict::NewLife,
         }
     }
 
     fn note(&mut self, took_us: u64) {
+        if self.mean_us > 0 && self.bug.is("first-answer-is-for-ever") {
+            return;
+        }
         if self.mean_us == 0 {
             (self.mean_us, self.deviation_us) = (took_us.max(1), took_us / 2);
             return;
@@ -86,8 +102,12 @@ impl Health {
     pub fn silence_us(&self) -> u64 {
         let usual = match self.mean_us {
             0 => FIRST_SILENCE_US,
+            mean if self.bug.is("deviation-left-out") => mean,
             mean => mean + DEVIATIONS * self.deviation_us,
         };
+        if self.bug.is("silence-without-bound") {
+            return usual.max(LEAST_SILENCE_US);
+        }
         usual.clamp(LEAST_SILENCE_US.min(self.most_us), self.most_us)
     }
 }

@@ -46,7 +46,9 @@ impl Table<'_> {
         let (before, took) = (word.load(SeqCst), took_us.max(1).saturating_mul(PARTS));
         let after = match before {
             0 => took,
+            before if self.planted("usual-not-learned") => before,
             before if took > before => (before + before / 8 + 1).min(took),
+            before if self.planted("usual-never-falls") => before,
             before => before - before / (8 * DOWN),
         };
         // Where two answers come at the same moment, one is left out.
@@ -58,6 +60,7 @@ impl Table<'_> {
     pub fn hedge_after_us(&self, donor: usize) -> u64 {
         match self.high_latency(donor).load(SeqCst) / PARTS {
             0 => FIRST_US,
+            high_us if self.planted("hedges-without-end") => 2 * high_us + LEAST_MARGIN_US,
             high_us => (2 * high_us + LEAST_MARGIN_US).min(MOST_US),
         }
     }
@@ -92,8 +95,8 @@ impl Table<'_> {
             .min();
         let is_slow = |us: u64| quickest_us.is_some_and(|least| us > SLOW_FACTOR * least + SLOW_MARGIN_US);
         if !is_slow(took_us) {
-            self.set_late(donor, false);
-        } else if is_slow(usual_us) {
+            self.set_late(donor, self.is_late(donor) && self.planted("late-for-ever"));
+        } else if is_slow(usual_us) && !self.planted("slow-not-late") {
             self.set_late(donor, true);
         }
     }
@@ -183,7 +186,8 @@ impl<W: Way> Race<W> {
         let second = self.first.another(table, self.slot, turn)?;
         let is_asked = |donor: usize| self.first.donors().any(|asked| asked == donor);
         let is_good = second.donors().all(|donor| is_quick(table, donor) && !is_asked(donor));
-        if !is_good || !table.take_hedge(second.donors().count()) {
+        let requests = if table.planted("hedge-counted-as-one") { 1 } else { second.donors().count() };
+        if !is_good || !table.take_hedge(requests) {
             return None;
         }
         self.first.donors().for_each(|donor| table.count_hedged(donor));
@@ -200,7 +204,7 @@ impl<W: Way> Race<W> {
             let other = if is_second { Some(self.first) } else { self.second };
             let left = other.filter(|_| self.awaited[usize::from(!is_second)]);
             let left = left.filter(|_| !table.planted("late-answer-kept"));
-            if is_second && left.is_some() {
+            if is_second && left.is_some() && !table.planted("overtaken-not-noted") {
                 self.first.donors().for_each(|donor| table.note_overtaken(donor, W::WEIGHT));
             }
             return Verdict::Taken { by, left };

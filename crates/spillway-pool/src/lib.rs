@@ -1,7 +1,7 @@
 //! The pool's core: on which donors a page's copies lie, which of them may be read, what a write must do
 //! before it counts, and how lost copies are made anew. It does no I/O and has no clock: what happens comes
 //! in as events, what is to be done goes out as steps. So the same code runs in a run's processes and in the
-//! simulation that kills donors and processes at any step (`tests/simulation.rs`).
+//! simulations that kill donors and processes at any step (`tests/simulation.rs`, `coded.rs` and `health.rs`).
 //!
 //! The pool's slots are divided into *extents* of [`EXTENT_SLOTS`]. The copies of an extent lie on different
 //! donors, each at a *place*: a donor, which life of that donor, and which extent of its memory.
@@ -46,6 +46,7 @@ pub mod hedge;
 pub mod new_donor;
 pub mod pace;
 pub mod placement;
+mod planted;
 pub mod read;
 pub mod rebuild;
 pub mod round;

@@ -4,6 +4,8 @@
 
 use spillway_core::page::PAGE_SIZE;
 
+use crate::planted::Planted;
+
 /// Of the time that copying takes, how often a worker rests while somebody waits.
 const YIELD: u64 = 3;
 /// Who waited for a page a moment ago is about to wait for the next; or waits still, behind a chunk that
@@ -30,6 +32,7 @@ pub struct Pace {
     wanted_for_us: u64,
     /// Until then each worker rests, where somebody waits.
     quiet_until_us: [u64; MOST_WORKERS],
+    bug: Planted,
 }
 
 impl Pace {
@@ -44,7 +47,14 @@ impl Pace {
             wanted_us: None,
             wanted_for_us: WANTED_US,
             quiet_until_us: [0; MOST_WORKERS],
+            bug: Planted::default(),
         }
+    }
+
+    /// The same with a mistake in it, for the simulation to find.
+    #[must_use]
+    pub fn with_bug(self, bug: &'static str) -> Self {
+        Self { bug: Planted(bug), ..self }
     }
 
     /// How long a worker is to rest before its next chunk, and then ask again, in microseconds; 0 where it
@@ -52,6 +62,7 @@ impl Pace {
     pub fn rest_us(&mut self, worker: usize, now_us: u64, reads: u64) -> u64 {
         let yields_until_us = match self.makes_way(now_us, reads) {
             false => 0,
+            true if self.bug.is("no-rest-for-readers") => 0,
             true => self.quiet_until_us[worker % MOST_WORKERS],
         };
         self.due_us.max(yields_until_us).saturating_sub(now_us).min(MOST_REST_US)
@@ -62,19 +73,28 @@ impl Pace {
         if reads != self.reads {
             (self.reads, self.wanted_us) = (reads, Some(now_us));
         }
-        self.wanted_us.is_some_and(|wanted_us| now_us < wanted_us + self.wanted_for_us)
+        let is_over = |wanted_us| now_us >= wanted_us + self.wanted_for_us && !self.bug.is("yields-for-ever");
+        self.wanted_us.is_some_and(|wanted_us| !is_over(wanted_us))
     }
 
     /// Whether a worker may begin another copy.
     pub fn may_begin(&mut self, worker: usize, now_us: u64, reads: u64) -> bool {
-        worker == 0 || !self.makes_way(now_us, reads)
+        if worker == 0 && self.bug.is("first-worker-does-not-look") {
+            return true;
+        }
+        // Asked in any case: what was read long ago, and not seen, would count as read now.
+        let makes_way = self.makes_way(now_us, reads);
+        let is_first = worker == 0 && !self.bug.is("none-begins-beside-readers");
+        is_first || !makes_way || self.bug.is("all-begin-beside-readers")
     }
 
     /// Hears that a worker has copied so many bytes, which took so long and is over now.
     pub fn copied(&mut self, worker: usize, bytes: u64, took_us: u64, now_us: u64) {
         let least_us = bytes.saturating_mul(1_000_000) / self.bytes_per_s;
         // What was not used before this chunk began is not made up for.
-        self.due_us = self.due_us.max(now_us.saturating_sub(took_us)).saturating_add(least_us);
+        let begin_us = if self.bug.is("idle-time-made-up-for") { 0 } else { now_us.saturating_sub(took_us) };
+        let least_us = if self.bug.is("one-worker-counted") && worker > 0 { 0 } else { least_us };
+        self.due_us = self.due_us.max(begin_us).saturating_add(least_us);
         let yield_us = took_us.saturating_mul(YIELD).min(MOST_YIELD_US);
         self.quiet_until_us[worker % MOST_WORKERS] = now_us + yield_us;
         self.wanted_for_us = yield_us.max(WANTED_US);
@@ -107,6 +127,15 @@ mod tests {
         assert_eq!(pace.rest_us(1, 401_000, 7), 5_000);
         assert_eq!(pace.rest_us(1, 406_000, 8), 0);
         assert!(!pace.may_begin(1, 425_999, 8) && pace.may_begin(1, 426_000, 8));
+    }
+
+    #[test]
+    fn what_was_read_before_the_first_worker_looked_last_keeps_no_other_from_beginning() {
+        let mut pace = Pace::new(100_000_000);
+        assert!(pace.may_begin(0, 200_000, 5));
+        assert!(pace.may_begin(0, 400_000, 5), "nothing was to be made meanwhile");
+        assert!(pace.may_begin(1, 400_000, 5));
+        assert!(pace.may_begin(0, 600_000, 6) && !pace.may_begin(1, 600_000, 6));
     }
 
     #[test]

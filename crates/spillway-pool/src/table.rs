@@ -22,6 +22,7 @@ use crate::bits::{BITS_WORDS, Bits};
 use crate::draw::SPARE_EXTENTS;
 use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
+use crate::planted::Planted;
 use crate::shared::AtomicU64;
 use crate::slabs::room::Coding;
 use crate::words::{Condition, Copy, ExtentState, Phase, Place};
@@ -123,14 +124,14 @@ pub struct Snapshot {
 #[derive(Clone, Copy)]
 pub struct Table<'a> {
     words: &'a [AtomicU64],
-    bug: &'static str,
+    bug: Planted,
 }
 
 impl<'a> Table<'a> {
     /// Makes a table of words that are all zero.
     #[must_use]
     pub fn create(words: &'a [AtomicU64], donors: &[NewDonor], terms: Terms) -> Self {
-        let table = Self { words, bug: "" };
+        let table = Self { words, bug: Planted::default() };
         let Terms { extents, wanted, least, .. } = terms;
         for (at, value) in [
             (DONORS_AT, donors.len()),
@@ -165,7 +166,7 @@ impl<'a> Table<'a> {
             && words[DONORS_AT].load(SeqCst) <= MAX_DONORS as u64
             && words[SPILL_AT].load(SeqCst) <= words[DONORS_AT].load(SeqCst)
             && words[WANTED_AT].load(SeqCst) <= MAX_DONORS as u64;
-        let table = Self { words, bug: "" };
+        let table = Self { words, bug: Planted::default() };
         let fits = || (0..MAX_DONORS).all(|donor| table.list_end(donor) <= words.len());
         (is_one && fits() && table.coding_fits()).then_some(table)
     }
@@ -173,17 +174,17 @@ impl<'a> Table<'a> {
     /// A table that was found to be one before ([`Self::open`]).
     #[must_use]
     pub fn known(words: &'a [AtomicU64]) -> Self {
-        Self { words, bug: "" }
+        Self { words, bug: Planted::default() }
     }
 
     /// The same with a mistake in it, for the simulation to find.
     #[must_use]
     pub fn with_bug(self, bug: &'static str) -> Self {
-        Self { bug, ..self }
+        Self { bug: Planted(bug), ..self }
     }
 
     pub(crate) fn planted(&self, bug: &str) -> bool {
-        cfg!(feature = "planted-bugs") && self.bug == bug
+        self.bug.is(bug)
     }
 
     pub(crate) fn words(&self) -> &'a [AtomicU64] {

@@ -1,6 +1,7 @@
 //! Seeded worlds in which the pool's core runs as it does in a run: donors crash, restart empty, freeze, lose
 //! messages, lie, are cut off from some of a run, get writes late or twice, join, are drained and stay after
-//! all; reads are hedged; processes are killed between any two steps; the supervisor rebuilds beside writes.
+//! all; reads are hedged; processes fork, and are killed between any two steps; the supervisor rebuilds beside
+//! writes, and hears of nobody who comes while the directory is away.
 //! Some worlds have a last resort, and donors with too little room; in some three copies are wanted; in some
 //! donors die for good, and what is left must have as many copies as it has room for. An oracle knows what
 //! each slot must hold.
@@ -24,6 +25,11 @@ const SEEDS: u64 = 400;
 /// Worlds in which a planted mistake is looked for; each is found by seed 239.
 const SEEDS_FOR_A_MISTAKE: u64 = 1_000;
 
+/// `SPILLWAY_POOL_SEEDS=` has another number of worlds run.
+fn seeds() -> u64 {
+    std::env::var("SPILLWAY_POOL_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
+
 fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| World::new(seed, bug).run().err().map(|error| (seed, error)))
 }
@@ -32,7 +38,8 @@ fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64,
 fn no_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut rebuilt, mut losses, mut joined, mut left, mut hedged) = (0, 0, 0, 0, 0, 0);
     let (mut spilled, mut returned, mut wrong, mut cut_off, mut stayed, mut gone) = (0, 0, 0, 0, 0, 0);
-    for seed in 0..SEEDS {
+    let (mut unheard, mut forked) = (0, 0);
+    for seed in 0..seeds() {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
             panic!("seed {seed}: {error}");
@@ -41,12 +48,14 @@ fn no_page_is_wrong_or_lost_and_every_repair_ends() {
         (joined, left, hedged) = (joined + world.joined, left + world.left, hedged + world.hedged);
         (spilled, returned) = (spilled + world.spilled, returned + world.returned);
         gone += world.gone;
+        (unheard, forked) = (unheard + world.unheard, forked + world.forked);
         (wrong, cut_off, stayed) = (wrong + world.wrong, cut_off + world.cut_off, stayed + world.stayed);
     }
     // The worlds are of use only if much happens in them.
     assert!(reads > 10_000 && rebuilt > 1_000 && losses > 100, "{reads} {rebuilt} {losses}");
     assert!(joined > 100 && left > 100 && hedged > 1_000, "{joined} {left} {hedged}");
     assert!(spilled > 100 && returned > 100 && gone > 100, "{spilled} {returned} {gone}");
+    assert!(unheard > 500 && forked > 100, "{unheard} {forked}");
     assert!(wrong > 500 && cut_off > 1_000 && stayed > 2_000, "{wrong} {cut_off} {stayed}");
 }
 

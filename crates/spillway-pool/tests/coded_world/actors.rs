@@ -18,22 +18,26 @@ impl World {
         self.acting = Who::Actor(actor);
         let before = std::mem::replace(&mut self.actors[actor], Actor::Idle);
         self.actors[actor] = match before {
-            Actor::Idle => self.begin(table),
-            Actor::Writing(writing) => self.go_on_writing(table, writing)?,
+            Actor::Idle => self.begin(table, actor),
+            Actor::Writing(writing) => self.go_on_writing(table, actor, writing)?,
             Actor::Reading(reader) => self.go_on_reading(table, actor, reader)?,
         };
         Ok(())
     }
 
-    fn begin(&mut self, table: &Table<'_>) -> Actor {
+    fn begin(&mut self, table: &Table<'_>, actor: usize) -> Actor {
         let slot = self.dice.below(SLOTS as usize) as u32;
-        if self.busy.contains(&slot) {
+        let is_busy = self.busy.contains(&slot);
+        if is_busy && !self.shares(slot) {
             return Actor::Idle;
         }
         if self.oracle.contains_key(&slot) && self.chance(2) {
             self.busy.push(slot);
             table.count_read();
             return Actor::Reading(Reader::of(slot));
+        }
+        if is_busy {
+            return Actor::Idle;
         }
         if self.oracle.contains_key(&slot) && self.chance(8) {
             table.forget(slot);
@@ -50,22 +54,24 @@ impl World {
             }
         }
         let wait = RoomWait::begin(table, self.now);
-        self.write(pages, wait)
+        self.write(actor, pages, wait)
     }
 
-    fn write(&mut self, pages: Vec<(u32, u64)>, wait: RoomWait) -> Actor {
+    fn write(&mut self, actor: usize, pages: Vec<(u32, u64)>, wait: RoomWait) -> Actor {
         let item = |&(slot, version): &(u32, u64)| Item {
             slot,
             check: check_of(&page_of(slot, version)),
             from: None,
         };
         let stream = self.dice.below(2);
-        let append = Append::new(stream, pages.iter().map(item).collect(), self.dice.next_u64());
+        let append = Append::new(stream, pages.iter().map(item).collect(), self.drawn_by(actor));
         Actor::Writing(Writing { append, pages, sending: None, wait })
     }
 
     fn free(&mut self, slot: u32) {
-        self.busy.retain(|busy| *busy != slot);
+        if let Some(at) = self.busy.iter().position(|busy| *busy == slot) {
+            self.busy.swap_remove(at);
+        }
     }
 
     /// Sends one message that is left; what became of all once none is.
@@ -98,6 +104,7 @@ impl World {
     fn go_on_writing(
         &mut self,
         table: &Table<'_>,
+        actor: usize,
         Writing { mut append, pages, mut sending, wait }: Writing,
     ) -> Result<Actor, String> {
         if self.chance(250) {
@@ -146,7 +153,7 @@ impl World {
                         rest.push((slot, version));
                     }
                 }
-                if rest.is_empty() { Actor::Idle } else { self.write(rest, wait) }
+                if rest.is_empty() { Actor::Idle } else { self.write(actor, rest, wait) }
             }
         })
     }
@@ -170,6 +177,11 @@ impl World {
                     ));
                 }
                 let expected = self.oracle.get(&slot).map(|version| page_of(slot, *version));
+                // Another that read it was told that it cannot be had, and it is nobody's any more.
+                if expected.is_none() && self.forks.is_some() {
+                    self.free(slot);
+                    return Ok(Actor::Idle);
+                }
                 if expected != Some(page) {
                     let seen = table.see_slab(seat.slab);
                     return Err(format!("slot {slot} has {page:?} for {expected:?} at {seat:?}: {seen:?}"));

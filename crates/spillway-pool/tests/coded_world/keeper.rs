@@ -103,9 +103,15 @@ impl World {
     }
 
     fn meet(&mut self, table: &Table<'_>) {
-        let next = table.donors();
-        let is_there = next < self.present && !self.is_away(next);
-        if is_there && !self.drained[next] {
+        if self.directory.is_away(self.now) {
+            self.unheard += u64::from(table.donors() < self.present);
+            return;
+        }
+        let most = if self.directory.tells_all() { DONORS } else { 1 };
+        for next in (table.donors()..self.present).take(most) {
+            if self.is_away(next) || self.drained[next] {
+                return;
+            }
             self.lives[next] = 1;
             self.memory[next].clear();
             self.joined += u64::from(table.join(&new_donor(next, self.extents)).is_some());

@@ -3,12 +3,18 @@
 mod actors;
 #[path = "../network/cut.rs"]
 mod cut;
+#[path = "../network/directory.rs"]
+mod directory;
 mod discards;
+#[path = "../network/forks.rs"]
+mod forks;
 mod keeper;
 mod mover;
+mod processes;
 mod reading;
 mod second_run;
 mod settling;
+mod trouble;
 mod waiting;
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +33,8 @@ use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
 use cut::{Cut, Reach, Who};
+use directory::Directory;
+use forks::Forks;
 use keeper::Keeper;
 use reading::{Answer, Connections, Reader};
 use waiting::Hopes;
@@ -62,8 +70,6 @@ const MOST_STOPPED: u64 = 200;
 const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
 /// Who still writes to a slab in which nothing lives is waited for for so long.
 const WRITE_PATIENCE: u64 = 40;
-/// Where donors waver, one is told to leave, or to stay, once in so many steps.
-const MEAN_STAY: usize = 40;
 /// A donor that is away counts as one that comes back for so long.
 const PATIENCE: u64 = 60;
 
@@ -172,7 +178,10 @@ pub struct World {
     actors: Vec<Actor>,
     connections: Vec<Connections>,
     /// By actor: until when it stands still.
-    stopped: [u64; ACTORS],
+    stopped: Vec<u64>,
+    /// In worlds in which processes fork.
+    forks: Option<Forks>,
+    directory: Directory,
     keeper: Keeper,
     hopes: Hopes,
     /// What each slot must hold.
@@ -193,6 +202,8 @@ pub struct World {
     /// Donors that were to leave, and may stay after all.
     pub stayed: u64,
     pub hedged: u64,
+    /// Requests that hedges took.
+    asked_beside: u64,
     /// Messages of who does not reach a donor that others may reach.
     pub cut_off: u64,
     pub moved: u64,
@@ -209,6 +220,9 @@ pub struct World {
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
+    /// Donors that came while the directory was away.
+    pub unheard: u64,
+    pub forked: u64,
     /// Writes that waited for room in vain, and that were refused since others had.
     pub vain: u64,
     pub refused: u64,
@@ -265,7 +279,9 @@ impl World {
             lives: vec![1; DONORS],
             actors: (0..ACTORS).map(|_| Actor::Idle).collect(),
             connections: (0..ACTORS).map(|_| Connections::new()).collect(),
-            stopped: [0; ACTORS],
+            stopped: vec![0; ACTORS],
+            forks: (seed % 22 == 19).then(|| Forks::draw(dice, ACTORS)),
+            directory: Directory::draw(dice, seed % 22 == 8),
             keeper: Keeper::default(),
             hopes: Hopes::default(),
             oracle: BTreeMap::new(),
@@ -280,6 +296,7 @@ impl World {
             decoded: 0,
             stayed: 0,
             hedged: 0,
+            asked_beside: 0,
             cut_off: 0,
             moved: 0,
             beside: 0,
@@ -292,6 +309,8 @@ impl World {
             losses: 0,
             joined: 0,
             left: 0,
+            unheard: 0,
+            forked: 0,
             vain: 0,
             refused: 0,
             looked_in_vain: 0,
@@ -333,29 +352,15 @@ impl World {
     /// One step of the run.
     fn step(&mut self) -> Result<(), String> {
         self.with_table(|world, table| world.land_late(table))?;
-        match self.dice.below(ACTORS + 5) {
-            actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
-            actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
+        self.fork_some();
+        let actors = self.actors.len();
+        match self.dice.below(actors + 5) {
+            actor if actor < actors => self.with_table(|world, table| world.act(table, actor))?,
+            actor if actor == actors => self.with_table(|world, table| world.watch(table)),
             _ => self.with_table(|world, table| world.keep(table))?,
         }
         self.with_table(|world, table| world.note_changes(table));
         Ok(())
-    }
-
-    /// How many parts of each slab cannot be counted on if `breaking` breaks too.
-    fn would_bear(&self, table: &Table<'_>, breaking: usize) -> bool {
-        (0..table.slabs()).all(|slab| {
-            let seen = table.see_slab(slab);
-            let is_good = |place: &Place| {
-                let donor = usize::from(place.donor);
-                let is_well = !self.is_away(donor) && !self.lies[donor];
-                donor != breaking && is_well && self.lives[donor] == place.life
-            };
-            let good = seen.places.iter().flatten().filter(|place| is_good(place)).count();
-            let is_used = !matches!(seen.word.phase, SlabPhase::Free | SlabPhase::Retired);
-            // One that is being made may yet get parts, but not more than it has if things go badly.
-            !is_used || (seen.word.phase == SlabPhase::Making && seen.word.claimed == 0) || good >= DATA
-        }) && self.is_nothing_made(table)
     }
 
     fn is_away(&self, donor: usize) -> bool {
@@ -364,67 +369,6 @@ impl World {
 
     fn is_spill(&self, donor: usize) -> bool {
         self.has_spill && donor == SPILL
-    }
-
-    fn is_nothing_made(&self, table: &Table<'_>) -> bool {
-        (0..table.slabs()).all(|slab| table.slab(slab).phase != SlabPhase::Making)
-    }
-
-    fn trouble(&mut self, table: &Table<'_>) {
-        if self.wavers && self.chance(MEAN_STAY) {
-            let leaving = self.drained.iter().position(|is_drained| *is_drained);
-            let donor = leaving.unwrap_or_else(|| self.dice.below(self.present));
-            self.tell_to_leave_or_stay(donor);
-        }
-        if !self.chance(50) {
-            return;
-        }
-        match self.dice.below(12) {
-            0 => self.present = (self.present + 1).min(FIRST_DONORS + usize::from(self.has_spill) + JOINING),
-            1 | 2 => {
-                let donor = self.dice.below(self.present);
-                self.tell_to_leave_or_stay(donor);
-            }
-            _ => self.break_something(table),
-        }
-    }
-
-    fn tell_to_leave_or_stay(&mut self, donor: usize) {
-        if self.is_spill(donor) {
-            return;
-        }
-        let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-        self.stayed += u64::from(self.drained[donor]);
-        self.drained[donor] = !self.drained[donor] && leaving == 0;
-    }
-
-    fn break_something(&mut self, table: &Table<'_>) {
-        let donor = self.dice.below(self.present);
-        if self.is_spill(donor) {
-            self.spill_refuses = !self.spill_refuses;
-            return;
-        }
-        if self.is_away(donor) || self.lies[donor] {
-            // It thaws, tells the truth, is reached again, or comes back: empty, if it was dead.
-            (self.machines[donor], self.lies[donor], self.cuts[donor]) = (Machine::Well, false, None);
-            return;
-        }
-        if self.is_gentle && !(self.would_bear(table, donor) && self.second_would_bear(donor)) {
-            return;
-        }
-        match self.dice.below(6) {
-            0 | 1 => self.machines[donor] = Machine::Frozen,
-            2 => self.machines[donor] = Machine::Dead,
-            3 => self.lies[donor] = true,
-            4 => self.cuts[donor] = Some(Cut::draw(self.dice.below(ACTORS), &mut self.dice)),
-            // Away and back again, empty, before anybody looks.
-            _ => {}
-        }
-        let is_there =
-            self.machines[donor] == Machine::Frozen || self.lies[donor] || self.cuts[donor].is_some();
-        if !is_there {
-            self.lose_all_of(donor);
-        }
     }
 
     fn land_late(&mut self, table: &Table<'_>) -> Result<(), String> {

@@ -11,6 +11,9 @@ use spillway_pool::words::Condition;
 
 use super::*;
 
+/// There is one request of a hedge for so many reads, and so many before any read is made up for.
+const READS_A_HEDGE: u64 = 20;
+const MOST_HEDGES: u64 = 20;
 /// Attempts after which a page that nothing gives is given up.
 const MOST_PATIENCE: u32 = 300;
 
@@ -80,6 +83,14 @@ impl World {
         if reader.ways.len() == 1 && may_race(&reader.ways[0].way) && self.chance(3) {
             if let Some(second) = race.ask_another(table, 0) {
                 self.hedged += 1;
+                self.asked_beside += Way::donors(&second).count() as u64;
+                if self.asked_beside > table.reads() / READS_A_HEDGE + MOST_HEDGES {
+                    return Err(format!(
+                        "hedges of {} reads took {} requests",
+                        table.reads(),
+                        self.asked_beside
+                    ));
+                }
                 self.ask(actor, reader, second);
             }
             reader.race = Some(race);

@@ -11,6 +11,7 @@ impl World {
         self.spill_refuses = false;
         self.lies.fill(false);
         self.cuts.fill(None);
+        self.directory.stay();
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
         let mut is_settled = false;
@@ -21,7 +22,7 @@ impl World {
             }
             self.now += 1;
             self.land_late(table)?;
-            let actor = self.dice.below(ACTORS);
+            let actor = self.dice.below(self.actors.len());
             if !matches!(self.actors[actor], Actor::Idle) {
                 self.act(table, actor)?;
             }
@@ -61,6 +62,10 @@ impl World {
         left += &self.what_lacks_parts(table);
         if self.actors.iter().any(|actor| !matches!(actor, Actor::Idle)) {
             left += "somebody is at work ";
+        }
+        let comes = (table.donors()..self.present).next();
+        if comes.is_some_and(|donor| !self.is_away(donor) && !self.drained[donor]) {
+            left += &format!("donor {comes:?} has come, and is not known ");
         }
         for donor in 0..table.donors() {
             let (capacity, used) = table.room(donor);

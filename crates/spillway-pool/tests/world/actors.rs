@@ -46,7 +46,7 @@ impl World {
         before: Actor,
     ) -> Result<Actor, String> {
         match before {
-            Actor::Idle => Ok(self.begin(run, table)),
+            Actor::Idle => Ok(self.begin(run, actor, table)),
             Actor::Writing { page, write, sending } => {
                 Ok(self.go_on_writing(run, table, page, write, sending))
             }
@@ -57,13 +57,18 @@ impl World {
         }
     }
 
-    pub(super) fn begin(&mut self, run: usize, table: &Table<'_>) -> Actor {
+    pub(super) fn begin(&mut self, run: usize, actor: usize, table: &Table<'_>) -> Actor {
         let slot = slot_of(self.dice.below((EXTENTS * SLOTS) as usize) as u32);
-        if self.runs[run].busy.contains(&slot) {
+        let is_busy = self.runs[run].busy.contains(&slot);
+        if is_busy && !self.runs[run].shares(slot) {
+            return Actor::Idle;
+        }
+        let is_read = self.chance(2) && self.runs[run].oracle.contains_key(&slot);
+        if is_busy && !is_read {
             return Actor::Idle;
         }
         self.runs[run].busy.push(slot);
-        if self.chance(2) && self.runs[run].oracle.contains_key(&slot) {
+        if is_read {
             table.count_read();
             return Actor::Reading(Reading::of(slot));
         }
@@ -73,13 +78,16 @@ impl World {
             return Actor::Idle;
         }
         self.next_version += 1;
-        let write = Write::new(slot / 512, wanted, self.dice.next_u64());
+        let write = Write::new(slot / 512, wanted, self.drawn_by(run, actor));
         let page = Page { slot, version: self.next_version };
         Actor::Writing { page, write, sending: Vec::new() }
     }
 
     pub(super) fn free(&mut self, run: usize, slot: u32) {
-        self.runs[run].busy.retain(|busy| *busy != slot);
+        let busy = &mut self.runs[run].busy;
+        if let Some(at) = busy.iter().position(|busy| *busy == slot) {
+            busy.swap_remove(at);
+        }
     }
 
     pub(super) fn go_on_writing(
@@ -241,6 +249,11 @@ impl World {
                 }
                 let Held { version, is_lie } = answer.unwrap_or_default();
                 let expected = self.runs[run].oracle.get(&slot).copied();
+                // Another that read it was told that it cannot be had, and it is nobody's any more.
+                if expected.is_none() && self.runs[run].forks.is_some() {
+                    self.free(run, slot);
+                    return Ok(Actor::Idle);
+                }
                 // Whoever reads knows its page by its seal.
                 if version != expected && is_lie {
                     return self.read_again(run, table, reading, by);

@@ -3,7 +3,11 @@
 mod actors;
 #[path = "../network/cut.rs"]
 mod cut;
+#[path = "../network/directory.rs"]
+mod directory;
 mod donors;
+#[path = "../network/forks.rs"]
+mod forks;
 mod supervisor;
 mod trouble;
 
@@ -24,6 +28,8 @@ use spillway_pool::words::{Condition, DonorWord, Phase, Place};
 use spillway_pool::write::Write;
 
 use cut::{Cut, Reach, Who};
+use directory::Directory;
+use forks::Forks;
 
 /// Donors that a world begins with, and with those that may join. In some worlds a last resort stands between
 /// the two.
@@ -135,6 +141,9 @@ struct Run {
     memory: Vec<Memory>,
     late: Vec<Late>,
     actors: Vec<Actor>,
+    /// In worlds in which processes fork.
+    forks: Option<Forks>,
+    directory: Directory,
     connections: Vec<Connections>,
     repairs: Vec<Repair>,
     /// What the last look has found to be made anew.
@@ -165,6 +174,12 @@ impl Run {
     fn awaits_a_lie(&self) -> bool {
         let coming = self.connections.iter().flat_map(HashMap::values).flatten();
         coming.into_iter().any(|coming| matches!(coming, Coming::Said(Ok(said)) if said.is_lie))
+    }
+
+    /// Whether those who are at a slot only read it, as parent and child may.
+    fn shares(&self, slot: u32) -> bool {
+        let writes = |actor: &Actor| matches!(actor, Actor::Writing { page, .. } if page.slot == slot);
+        self.forks.is_some() && !self.actors.iter().any(writes)
     }
 
     /// Nothing is being made anew.
@@ -217,6 +232,9 @@ pub struct World {
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
+    /// Donors that came while the directory was away.
+    pub unheard: u64,
+    pub forked: u64,
     pub spilled: u64,
     pub returned: u64,
     /// Donors that never came back.
@@ -256,7 +274,7 @@ impl World {
         let of = |donor| new_donor(donor, spill, joins_apart);
         let donors: Vec<NewDonor> = (0..present).map(of).collect();
         let terms = terms(copies);
-        let run = || {
+        let run = |number: u64| {
             let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
             let _ = Table::create(&words, &donors, terms);
             Run {
@@ -264,6 +282,8 @@ impl World {
                 memory: vec![Memory::new(); all],
                 late: Vec::new(),
                 actors: (0..WRITERS).map(|_| Actor::Idle).collect(),
+                forks: (seed % 11 == 9).then(|| Forks::draw(seed ^ number << 40, WRITERS)),
+                directory: Directory::draw(seed ^ number << 40, seed % 11 == 7),
                 connections: (0..WRITERS).map(|_| Connections::new()).collect(),
                 repairs: (0..REPAIRS).map(|_| Repair::Idle).collect(),
                 round: Round::default(),
@@ -286,7 +306,7 @@ impl World {
             acting: Who::Supervisor,
             drained: vec![false; all],
             present,
-            runs: (0..RUNS).map(|_| run()).collect(),
+            runs: (0..RUNS as u64).map(run).collect(),
             bug,
             spill,
             copies,
@@ -306,6 +326,8 @@ impl World {
             losses: 0,
             joined: 0,
             left: 0,
+            unheard: 0,
+            forked: 0,
             spilled: 0,
             returned: 0,
             gone: 0,
@@ -327,6 +349,26 @@ impl World {
         cut.map_or(Reach::Both, |(_, cut)| cut.reach(self.acting))
     }
 
+    /// Time passes for directories; processes fork.
+    fn fork_some(&mut self) {
+        for run in &mut self.runs {
+            run.directory.pass(self.now);
+            if run.forks.as_mut().is_some_and(Forks::has_forked) {
+                run.actors.push(Actor::Idle);
+                run.connections.push(Connections::new());
+                self.forked += 1;
+            }
+        }
+    }
+
+    /// A number that a process draws.
+    fn drawn_by(&mut self, run: usize, actor: usize) -> u64 {
+        match &mut self.runs[run].forks {
+            Some(forks) => forks.next_of(actor),
+            None => self.dice.next_u64(),
+        }
+    }
+
     fn chance(&mut self, one_in: usize) -> bool {
         self.dice.below(one_in) == 0
     }
@@ -336,11 +378,13 @@ impl World {
         for _ in 0..STEPS {
             self.now += 1;
             self.trouble();
+            self.fork_some();
             let run = self.dice.below(RUNS);
             self.land_late(run);
-            match self.dice.below(WRITERS + 3) {
-                actor if actor < WRITERS => self.act(run, actor)?,
-                actor if actor == WRITERS => self.watch(run),
+            let writers = self.runs[run].actors.len();
+            match self.dice.below(writers + 3) {
+                actor if actor < writers => self.act(run, actor)?,
+                actor if actor == writers => self.watch(run),
                 _ => self.repair(run),
             }
         }
@@ -361,6 +405,7 @@ impl World {
         }
         self.lies.fill(false);
         self.cuts.fill(None);
+        self.runs.iter_mut().for_each(|run| run.directory.stay());
         // The last may still be leaving, and there must be room for what it has: no more are gone then.
         let last = self.drained.iter().rposition(|is_drained| *is_drained && !self.is_someone_gone());
         (0..self.machines.len()).for_each(|donor| self.drained[donor] = Some(donor) == last);
@@ -372,7 +417,7 @@ impl World {
                 }
                 self.now += 1;
                 self.land_late(run);
-                let actor = self.dice.below(WRITERS);
+                let actor = self.dice.below(self.runs[run].actors.len());
                 if !matches!(self.runs[run].actors[actor], Actor::Idle) {
                     self.act(run, actor)?;
                 }
@@ -388,6 +433,7 @@ impl World {
             }
             self.drains_are_over(&table)?;
             self.are_used_again(&table)?;
+            self.are_all_met(&table)?;
             self.copies_are_apart(&table)?;
             let returns = survey(&Table::open(&words).unwrap(), self.now, PATIENCE).returns;
             if !returns.is_empty() {
@@ -454,6 +500,15 @@ impl World {
         let closed = (0..table.donors()).filter(is_there).find(is_closed);
         closed
             .map_or(Ok(()), |donor| Err(format!("donor {donor} may stay, and is taken for one that leaves")))
+    }
+
+    /// Of donors that have come a run knows each that is there.
+    fn are_all_met(&self, table: &Table<'_>) -> Result<(), String> {
+        let is_there = |donor: &usize| self.machines[*donor] == Machine::Well && !self.drained[*donor];
+        match (table.donors()..self.present).next().filter(is_there) {
+            Some(donor) => Err(format!("donor {donor} has come, and is not known")),
+            None => Ok(()),
+        }
     }
 
     fn drains_are_over(&self, table: &Table<'_>) -> Result<(), String> {

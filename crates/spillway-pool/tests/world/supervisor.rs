@@ -63,10 +63,17 @@ impl World {
 
     /// The supervisor learns of a donor that has come, and is given memory there.
     pub(super) fn meet(&mut self, run: usize, machines: &[Machine]) {
-        let Run { words, lives, known_lives, memory, .. } = &mut self.runs[run];
+        let Run { words, lives, known_lives, memory, directory, .. } = &mut self.runs[run];
         let table = Table::open(words).unwrap().with_bug(self.bug);
-        let next = table.donors();
-        if next < self.present && machines[next] == Machine::Well && !self.drained[next] {
+        if directory.is_away(self.now) {
+            self.unheard += u64::from(table.donors() < self.present);
+            return;
+        }
+        let most = if directory.tells_all() { machines.len() } else { 1 };
+        for next in (table.donors()..self.present).take(most) {
+            if machines[next] != Machine::Well || self.drained[next] {
+                return;
+            }
             (lives[next], known_lives[next]) = (1, 1);
             memory[next].clear();
             self.joined += u64::from(table.join(&new_donor(next, self.spill, self.joins_apart)).is_some());
