@@ -24,6 +24,9 @@ pub(super) fn hand_over(kernel: &SimKernel, range: TargetRange) -> Result<()> {
     kernel.turning(|world, process| {
         let came = world.populated_pages(process, range).saturating_sub(there);
         (0..came).for_each(|_| world.count("pages touched amid a hand-over"));
+        if world.config.machine.no_page_map {
+            world.processes[process].uncounted += came;
+        }
         world.processes[process].space.register(pages_of(range), Faults::Handlers)
     })
 }
