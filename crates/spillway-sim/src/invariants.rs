@@ -64,11 +64,16 @@ impl World {
             !mapped.attributes.is_locked
                 && process.program.unmapping.iter().any(|going| going.contains(&page))
         };
+        let is_stray = |page: u64| {
+            let word = pager.engine.table.find(page);
+            process.handing_over > 0 && word.is_none_or(|word| word.peek().is_absent())
+        };
         let mapped = process.space.iter().filter(|(page, mapped)| {
             mapped.entry.is_present()
+                && !is_stray(*page)
                 && (regions.contains((*page as usize) << PAGE_SHIFT) || is_going(*page, mapped))
         });
-        let resident = mapped.count()
+        let resident = mapped.count().saturating_sub(process.uncounted)
             + own(pager.engine.frames.all())
             + own(pager.engine.reserve.all())
             + own(pager.engine.stages.all());

@@ -1,6 +1,7 @@
 //! The seam's simulated side: what the pager asks of the kernel, answered by a
 //! [`Space`](crate::space::Space), with what the kernel may do or leave drawn from the seed.
 
+mod hand_over;
 mod moves;
 mod references;
 
@@ -197,13 +198,7 @@ impl Kernel for SimKernel {
     }
 
     fn hand_to_handlers(&self, range: TargetRange) -> Result<()> {
-        let _ = self.unregister(range);
-        // Whoever runs on a busy machine runs long.
-        let turns = with(|world| world.draws.within(0..=30));
-        (0..turns).for_each(|_| turn());
-        self.turning(|world, process| {
-            world.processes[process].space.register(pages_of(range), Faults::Handlers)
-        })
+        hand_over::hand_over(self, range)
     }
 
     fn leave_inline(&self) {

@@ -16,6 +16,9 @@ use crate::sealing::digest;
 use crate::store_model::{Fate, StoreModel, UnderWay};
 use crate::world::{self, World, with};
 
+/// After one that goes wrong by itself.
+const OWED_READS: u8 = 2;
+
 /// A store as a process opens it.
 #[must_use]
 pub fn handle(model: &StoreModel, number: usize) -> Arc<dyn Store> {
@@ -154,7 +157,8 @@ impl World {
     fn fate_of_read(&mut self, number: usize, read: (Option<usize>, u32)) -> Fate {
         let model = &mut self.stores[number];
         let faults = &model.config.faults;
-        let fate = if model.owed.remove(&read) {
+        let fate = if let Some(owed) = model.owed.get_mut(&read).filter(|owed| **owed > 0) {
+            *owed -= 1;
             Fate::Done
         } else if self.draws.one_in(faults.fails_once_one_in) {
             Fate::FailsOnce
@@ -164,7 +168,7 @@ impl World {
             Fate::Done
         };
         if fate != Fate::Done {
-            model.owed.insert(read);
+            model.owed.insert(read, OWED_READS);
             self.note(22, u64::from(read.1), || format!("a read goes wrong: {fate:?}"));
         }
         fate

@@ -1,6 +1,6 @@
 //! What the world knows of a store: what it holds, what is under way, and what has gone wrong there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use spillway_core::page::{PAGE_SIZE, Page};
@@ -23,8 +23,9 @@ pub struct StoreModel {
     pub(crate) requests: u64,
     pub(crate) under_way: Vec<UnderWay>,
     pub(crate) on_their_way: OnTheirWay,
-    /// Reads, by process and slot, whose last answer was of no use: the next is good.
-    pub(crate) owed: BTreeSet<(Option<usize>, u32)>,
+    /// Good answers that reads are owed, by process and slot, after one of no use: most of the reads that the
+    /// pager makes of a page in a row, or what fails would not pass.
+    pub(crate) owed: BTreeMap<(Option<usize>, u32), u8>,
     /// It has returned, or will return, what was not stored there.
     pub has_spoilt: bool,
     /// Some of its requests have failed.
@@ -81,7 +82,7 @@ impl StoreModel {
             requests: 0,
             under_way: Vec::new(),
             on_their_way: OnTheirWay::default(),
-            owed: BTreeSet::new(),
+            owed: BTreeMap::new(),
             has_spoilt: false,
             has_failed: false,
             has_been_full: false,

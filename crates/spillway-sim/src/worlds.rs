@@ -54,12 +54,15 @@ impl Config {
 
     /// Threads that use far memory while one of them has the process leave inline mode.
     fn of_change_overs(self) -> Self {
-        let habits = Habits { touch: 60, stream: 2, leave_inline: 1, fork: 1, unmap: 0, ..self.habits };
+        // Who has faults under way waits for the hand-over's end: who rests may wake amid it, and go on where
+        // nothing is local.
+        let habits =
+            Habits { touch: 60, stream: 6, rest: 40, leave_inline: 1, fork: 1, unmap: 0, ..self.habits };
         let stores = vec![self.ample_ram()];
         Self {
             limit_pages: 120,
             program_pages: 400,
-            threads: self.threads.max(4),
+            threads: self.threads.max(6),
             // What is not mapped is to be far.
             inactive_percent: 0,
             operations: 60,

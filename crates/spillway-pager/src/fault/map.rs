@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use crate::kernel::{Kernel, planted};
-use crate::pages::address::target;
+use crate::pages::address::{address_of, target};
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 
@@ -32,7 +32,7 @@ impl<K: Kernel> Worker<K> {
         match outcome {
             Ok(()) => Ok(()),
             // There already, unmanaged until now: it counts from here on.
-            Err(Errno::EXIST) => {
+            Err(Errno::EXIST) if !self.holds_no_frame(page_number) => {
                 let _ = self.at.kernel.wake(target(page_number, 1));
                 Ok(())
             }
@@ -41,12 +41,21 @@ impl<K: Kernel> Worker<K> {
                     self.at.release_local(1);
                 }
                 match error {
-                    // The mapping has just gone, or is changing: the access will find out by itself.
-                    Errno::NOENT | Errno::AGAIN | Errno::SRCH => Err(Failure::Retry),
+                    // The mapping has just gone, or is changing, or another thread was refused the page: the
+                    // access will find out by itself.
+                    Errno::NOENT | Errno::AGAIN | Errno::SRCH | Errno::EXIST => Err(Failure::Retry),
                     error => Err(PageError::Kernel { what: "map a page", error }.into()),
                 }
             }
         }
+    }
+
+    /// A marker lies in the page's place, or what the kernel has swapped out.
+    fn holds_no_frame(&self, page_number: u64) -> bool {
+        let entry = self.at.kernel.page_map_entry(address_of(page_number));
+        entry.is_some_and(|entry| {
+            entry.is_populated() && !entry.is_exclusive() && !entry.is_present_and_shared()
+        })
     }
 
     /// Maps a page's own frame again.

@@ -5,7 +5,7 @@ use spillway_store::StoreError;
 use thiserror::Error;
 
 /// Why a page cannot be had.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, PartialEq, Eq)]
 pub enum PageError {
     /// The store has failed.
     #[error("{0}")]

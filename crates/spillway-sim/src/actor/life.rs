@@ -23,7 +23,9 @@ const MOST_RESTS: usize = 5_000;
 impl Actor {
     pub(super) fn leave_inline(&mut self) {
         if with(|world| world.processes[self.process].is_inline) {
+            with(|world| world.processes[self.process].handing_over += 1);
             let _ = self.pager.call(Operation::LeaveInline, [0; 4]);
+            with(|world| world.processes[self.process].handing_over -= 1);
         }
     }
 
@@ -216,6 +218,7 @@ impl World {
             program,
             is_alive: true,
             is_inline: parent.is_inline,
+            uncounted: parent.uncounted,
             // What was said of its parent's pages holds for its own.
             told: parent.told.clone(),
             entry: announced.entry,

@@ -6,7 +6,7 @@ use spillway_pager::threads::calls::Operation;
 
 use crate::actor::{Actor, MOST_PAGES, arguments};
 use crate::program::Region;
-use crate::space::{Entry, Pages, Protection};
+use crate::space::{Entry, Mapped, Pages, Protection};
 use crate::world::{World, turn, with};
 
 impl Actor {
@@ -63,10 +63,13 @@ impl Actor {
                 return world.give_up_claim(self.process, &pages);
             }
             let process = &mut world.processes[self.process];
-            let present: Vec<u64> =
-                pages.clone().filter(|&page| process.space.entry(page).is_present()).collect();
+            // Memory that is not managed has nobody who keeps more than the kernel does.
+            let is_gone =
+                |mapped: &Mapped| mapped.entry.is_present() || mapped.attributes.registered.is_none();
+            let gone: Vec<u64> =
+                pages.clone().filter(|&page| process.space.get(page).is_some_and(is_gone)).collect();
             let _ = process.space.discard(&mut world.physical, pages.clone());
-            present.iter().for_each(|&page| process.shadow.forget(page..page + 1));
+            gone.iter().for_each(|&page| process.shadow.forget(page..page + 1));
             world.note(91, pages.start, || format!("discards {pages:x?} past the hooks"));
             world.give_up_claim(self.process, &pages);
         });
