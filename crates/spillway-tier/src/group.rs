@@ -191,19 +191,18 @@ fn wrong(what: impl Into<String>, reason: impl Into<String>) -> ConfigError {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads a file. Whether its values go together is to be checked ([`Self::check`]) once all are known, for
+    /// options may take the place of some.
     ///
     /// # Errors
-    /// It cannot be read, or a value of it makes no sense.
+    /// It cannot be read, or a value of it is none.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
-        let config: Self = toml::from_str(&text).map_err(|error| ConfigError::Malformed {
+        toml::from_str(&text).map_err(|error| ConfigError::Malformed {
             path: path.to_owned(),
             error: error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
-        })?;
-        config.check()?;
-        Ok(config)
+        })
     }
 
     /// Most bytes a second that are moved for each group.
@@ -434,7 +433,9 @@ mod tests {
     fn read(text: &str) -> Result<Config, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Config::read(file.path())
+        let config = Config::read(file.path())?;
+        config.check()?;
+        Ok(config)
     }
 
     #[test]

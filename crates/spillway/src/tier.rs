@@ -544,6 +544,16 @@ mod tests {
     }
 
     #[test]
+    fn an_option_may_give_what_a_file_lacks() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "source = 'counter-samples'\n[[group]]\nname = 'g'\npolicy = 'hemem'\n")
+            .unwrap();
+        assert!(config(file.path(), &[]).unwrap().check().is_err());
+        assert!(config(file.path(), &["--counters", "/b"]).unwrap().check().is_ok());
+        assert!(config(file.path(), &["--source", "idle-pages"]).unwrap().check().is_err(), "needs samples");
+    }
+
+    #[test]
     fn an_option_of_a_group_is_refused_beside_a_file_and_names_the_key() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), FILE).unwrap();
