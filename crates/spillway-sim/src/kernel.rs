@@ -198,7 +198,7 @@ impl Kernel for SimKernel {
     }
 
     fn hand_to_handlers(&self, range: TargetRange) -> Result<()> {
-        hand_over::hand_over(self, range)
+        self.hand_over(range)
     }
 
     fn leave_inline(&self) {

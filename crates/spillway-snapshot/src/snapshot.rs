@@ -266,6 +266,9 @@ pub struct Process {
     pub fetched_ahead_pages: u64,
     /// Pages written to stores.
     pub written_pages: u64,
+    /// How pages left it, and why some did not. Histories of before this was told have none.
+    #[serde(default)]
+    pub evictions: Evictions,
     /// Where its memory is and how much it is used: in histories alone, and not of each process there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heat: Option<HeatMap>,

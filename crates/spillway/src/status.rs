@@ -365,6 +365,7 @@ mod tests {
             fetched_pages: 0,
             fetched_ahead_pages: 0,
             written_pages: 0,
+            evictions: run.evictions,
             heat: None,
         });
         for columns in [80, 79, 60, 40] {

@@ -16,19 +16,21 @@ use crate::world::{World, turn, wait, with};
 /// For so long a busy machine may keep a thread from its processors.
 const MOST_AWAY_NS: u64 = 10_000_000;
 
-pub(super) fn hand_over(kernel: &SimKernel, range: TargetRange) -> Result<()> {
-    let process = kernel.process;
-    let _ = kernel.unregister(range);
-    let there = with(|world| world.populated_pages(process, range));
-    take_long();
-    kernel.turning(|world, process| {
-        let came = world.populated_pages(process, range).saturating_sub(there);
-        (0..came).for_each(|_| world.count("pages touched amid a hand-over"));
-        if world.config.machine.no_page_map {
-            world.processes[process].uncounted += came;
-        }
-        world.processes[process].space.register(pages_of(range), Faults::Handlers)
-    })
+impl SimKernel {
+    pub(super) fn hand_over(&self, range: TargetRange) -> Result<()> {
+        let process = self.process;
+        let _ = self.unregister(range);
+        let there = with(|world| world.populated_pages(process, range));
+        take_long();
+        self.turning(|world, process| {
+            let came = world.populated_pages(process, range).saturating_sub(there);
+            (0..came).for_each(|_| world.count("pages touched amid a hand-over"));
+            if world.config.machine.no_page_map {
+                world.processes[process].uncounted += came;
+            }
+            world.processes[process].space.register(pages_of(range), Faults::Handlers)
+        })
+    }
 }
 
 /// A thread between two calls: others have turns, or it waits for a processor while those wake that rested.

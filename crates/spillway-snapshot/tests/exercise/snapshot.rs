@@ -196,6 +196,7 @@ fn run() -> Run {
         fetched_pages: 2,
         fetched_ahead_pages: 1,
         written_pages: 3,
+        evictions: Evictions::default(),
         heat: Some(heat()),
     };
     let store = Store {

@@ -305,8 +305,8 @@ const lending = (row) => {
   return card;
 };
 
-// What faults needed, what came before a fault asked for it; of a run what left and how, and what stayed and
-// why: since the start.
+// What faults needed, what came before a fault asked for it; what left and how, and what stayed and why:
+// since the start.
 const told_of_pages = ({ faults, fault_latency: latency, fetched_pages: fetched, prefetch, evictions }) => {
   const used = prefetch.accuracy === null ? '' : `, ${percent(prefetch.accuracy)} of them used`;
   const left = evictions === undefined ? [] : [

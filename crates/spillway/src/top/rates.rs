@@ -73,7 +73,7 @@ pub struct Row {
     /// Pages that came before a fault asked for them, since the start; of a run also how many were used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch: Option<Prefetch>,
-    /// Pages that left since the start, by how, and those that stayed, by why; of a run.
+    /// Pages that left since the start, by how, and those that stayed, by why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evictions: Option<Evictions>,
     /// Pages read from stores since the start.
@@ -332,6 +332,7 @@ fn of_process(snapshot: &Snapshot, process: &Process, before: Option<&Run>, pass
         far_bytes: process.far_bytes,
         rates,
         prefetch: Some(Prefetch { fetched_ahead_pages: process.fetched_ahead_pages, accuracy: None }),
+        evictions: Some(process.evictions),
         fetched_pages: process.fetched_pages,
         faults: process.faults,
         latency: process.fault_latency.clone(),
@@ -398,6 +399,7 @@ pub(crate) mod tests {
             fetched_pages: 0,
             fetched_ahead_pages: 0,
             written_pages: 0,
+            evictions: Evictions { zero_dropped_pages: 3, ..Evictions::default() },
             heat: None,
         };
         let mut first = whole_snapshot();
@@ -468,7 +470,10 @@ pub(crate) mod tests {
             (&run["prefetch"]["accuracy"], &run["evictions"]["clean_dropped_pages"]),
             (&0.5.into(), &7.into())
         );
-        assert_eq!((&run["fetched_pages"], parent.get("evictions")), (&3005.into(), None));
+        assert_eq!(
+            (&run["fetched_pages"], &parent["evictions"]["zero_dropped_pages"]),
+            (&3005.into(), &3.into())
+        );
         assert_eq!(parent["prefetch"]["fetched_ahead_pages"], 0);
         let tier = serde_json::json!({ "fast": "0", "groups": [{ "local_bytes": 5, "far_bytes": 7 }] });
         let mut looks = Looks::default();

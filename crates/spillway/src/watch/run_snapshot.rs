@@ -134,20 +134,24 @@ fn run(view: &RunView, program: &Program) -> Run {
             fetched_ahead_pages: count(Counter::PagesFetchedAhead),
             accuracy: prefetch_accuracy(run, settings),
         },
-        evictions: Evictions {
-            written_pages: count(Counter::PagesWrittenBack),
-            clean_dropped_pages: count(Counter::CleanDrops),
-            zero_dropped_pages: count(Counter::ZeroDrops),
-            kept_in_use_pages: count(Counter::PagesKeptInUse),
-            refused_pages: count(Counter::EvictionsRefused),
-            failed_writes: count(Counter::WritebacksFailed),
-            cancelled_writes: count(Counter::WritebacksCancelled),
-        },
+        evictions: evictions(count),
         stores: stores(view),
         processes_unlisted: sizes.len().saturating_sub(MOST_PROCESSES) as u64,
         processes: sizes.iter().take(MOST_PROCESSES).map(|size| process(view, size)).collect(),
         processes_started: count(Counter::Processes),
         sites: None,
+    }
+}
+
+fn evictions(count: impl Fn(Counter) -> u64) -> Evictions {
+    Evictions {
+        written_pages: count(Counter::PagesWrittenBack),
+        clean_dropped_pages: count(Counter::CleanDrops),
+        zero_dropped_pages: count(Counter::ZeroDrops),
+        kept_in_use_pages: count(Counter::PagesKeptInUse),
+        refused_pages: count(Counter::EvictionsRefused),
+        failed_writes: count(Counter::WritebacksFailed),
+        cancelled_writes: count(Counter::WritebacksCancelled),
     }
 }
 
@@ -232,6 +236,7 @@ fn process(view: &RunView, size: &Sizes) -> Process {
         fetched_pages: process.counted(Counter::PagesFetched),
         fetched_ahead_pages: process.counted(Counter::PagesFetchedAhead),
         written_pages: process.counted(Counter::PagesWrittenBack),
+        evictions: evictions(|counter| process.counted(counter)),
         heat: None,
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use spillway_donor::status::ExportStatus;
 use spillway_policy::machine::Tier;
 use spillway_snapshot::histogram::Latency;
-use spillway_snapshot::snapshot::{Body, Faults, Process, Return};
+use spillway_snapshot::snapshot::{Body, Evictions, Faults, Process, Return};
 use spillway_tier::history::{Reason, Sum};
 
 use crate::watch::donor_snapshot::{donor_of, tests::donor_snapshot};
@@ -116,6 +116,7 @@ fn the_page_names_every_key_of_a_snapshot_and_of_a_run_and_no_others() {
         fetched_pages: 0,
         fetched_ahead_pages: 0,
         written_pages: 0,
+        evictions: Evictions::default(),
         heat: None,
     });
     let mut value = serde_json::to_value(&snapshot).unwrap();
