@@ -144,16 +144,22 @@ impl SlotTable<'_> {
         Some(slot)
     }
 
-    /// The first slot of a slab within `range` that nobody uses, searching from `from` on. For placing
-    /// neighbouring pages side by side; nothing is reserved by it.
+    /// The first slot of a slab within `range` that nobody uses, searching from `from` on, among those whose
+    /// first slots are wanted. For placing neighbouring pages side by side; nothing is reserved by it.
     #[must_use]
-    pub fn empty_slab(&self, range: std::ops::Range<u32>, from: u32) -> Option<u32> {
+    pub fn empty_slab(
+        &self,
+        range: std::ops::Range<u32>,
+        from: u32,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
         let slabs = range.start.div_ceil(SLAB_SLOTS)..range.end >> SLAB_SHIFT;
         let from = (from >> SLAB_SHIFT).clamp(slabs.start, slabs.end);
         (from..slabs.end)
             .chain(slabs.start..from)
-            .find(|&slab| self.slab_used[slab as usize].load(Ordering::Relaxed) == 0)
+            .filter(|&slab| self.slab_used[slab as usize].load(Ordering::Relaxed) == 0)
             .map(|slab| slab << SLAB_SHIFT)
+            .find(|&slab| is_wanted(slab))
     }
 
     fn try_take(&self, slot: u32) -> bool {
@@ -361,10 +367,11 @@ mod tests {
     fn neighbours_lie_side_by_side_and_a_full_range_says_so() {
         let memory = Memory::new(2048, 1);
         let (table, held) = (memory.table(), HeldSlots(&memory.held[0]));
-        assert_eq!(table.empty_slab(0..2048, 600), Some(512));
+        assert_eq!(table.empty_slab(0..2048, 600, |_| true), Some(512));
         assert_eq!(table.take(held, 0..2048, 700), Some(700));
         assert_eq!(table.take(held, 0..2048, 700), Some(512), "same slab when the place is taken");
-        assert_eq!(table.empty_slab(0..2048, 512), Some(1024));
+        assert_eq!(table.empty_slab(0..2048, 512, |_| true), Some(1024));
+        assert_eq!(table.empty_slab(0..2048, 512, |slab| slab != 1024), Some(1536));
         let taken = std::iter::from_fn(|| table.take(held, 0..1024, 0)).count();
         assert_eq!(taken, 1022);
         assert_eq!(table.take(held, 0..1024, 3), None);

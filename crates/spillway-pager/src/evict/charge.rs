@@ -16,8 +16,6 @@ const PATIENCE_NS: u64 = 150_000_000_000;
 /// After this long without a page from the processes that hold more than their share, a process gives its
 /// own.
 const OTHERS_PATIENCE_NS: u64 = 10_000_000;
-/// Slabs, one after the other, that take no page: then the store counts as one that takes none.
-const MOST_SLABS_REFUSED: u32 = 64;
 /// How long, when every page that could be evicted is pinned, or fewer slabs were tried.
 const PINNED_PATIENCE_NS: u64 = 5_000_000_000;
 const REQUEST_PAGES: u64 = 64;
@@ -67,8 +65,7 @@ impl<K: Kernel> Worker<K> {
                 self.at.add_local(1);
                 return Ok(());
             }
-            let may_take_others =
-                matches!(error, Some(StoreError::Io { .. })) && self.slabs_refused < MOST_SLABS_REFUSED;
+            let may_take_others = matches!(error, Some(StoreError::Io { .. })) && !self.slabs.is_vain();
             let store_failed =
                 error.is_some() && !is_exchange && !may_take_others && waited_ns > OTHERS_PATIENCE_NS;
             let none_can_go =

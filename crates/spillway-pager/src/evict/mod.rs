@@ -12,6 +12,7 @@
 //! - [`whole_ranges`]: what came as one huge page leaves as one;
 //! - [`copies`]: whether a page that came keeps its copy, which spares the next write;
 //! - [`full_stores`]: what happens when there is nowhere to write;
+//! - [`slab_search`]: where in a store a page goes;
 //! - [`scan_clock`]: when it is found out anew which pages are in use;
 //! - [`written_share`]: whether it pays to do this ahead of need.
 //!
@@ -31,6 +32,7 @@ pub mod copies;
 pub mod full_stores;
 pub mod in_place;
 pub mod inactive;
+pub(crate) mod slab_search;
 pub mod store;
 pub mod unmap;
 pub(crate) mod victim;

@@ -72,7 +72,7 @@ impl<K: Kernel> Worker<K> {
         // Of a pool whose donors have died, slots are free for which nobody has room.
         let has_room = |slot| store.keeps_memory_for(slot - range.start);
         if self.engine.stores_full.load(Ordering::Relaxed)
-            && let Some(slot) = slots.take_beside_others(held, range.clone(), self.next_slab, has_room)
+            && let Some(slot) = slots.take_beside_others(held, range.clone(), self.slabs.next(), has_room)
         {
             return Some(slot);
         }
@@ -81,9 +81,7 @@ impl<K: Kernel> Worker<K> {
         {
             Some(slab) if range.contains(&slab) => slab,
             _ => {
-                let next = if range.contains(&self.next_slab) { self.next_slab } else { range.start };
-                let slab = slots.empty_slab(range.clone(), next).unwrap_or(next);
-                self.next_slab = slab;
+                let slab = self.slabs.choose(&slots, &range);
                 hint.store(u64::from(slab) + 1, Ordering::Relaxed);
                 slab
             }
@@ -96,15 +94,6 @@ impl<K: Kernel> Worker<K> {
         }
         self.flush_slots();
         slots.take(held, range, slab + within)
-    }
-
-    /// A slab has a place that takes no page, as one of a pool whose donors are dead: another is tried next.
-    /// Twice as far on each time, for those beside it may take none either; then one after the other.
-    fn leave_slab(&mut self, range: &Range<u32>, slot: u32) {
-        let slabs = (range.end - range.start).div_ceil(SLAB_SLOTS).max(1);
-        let far = 1_u32.checked_shl(self.slabs_refused).filter(|far| *far < slabs).unwrap_or(1);
-        self.slabs_refused = self.slabs_refused.saturating_add(1);
-        self.next_slab = range.start + ((slot - range.start) / SLAB_SLOTS + far) % slabs * SLAB_SLOTS;
     }
 
     fn write_to(&mut self, index: usize, victims: &mut [Victim]) {
@@ -130,7 +119,7 @@ impl<K: Kernel> Worker<K> {
         let run = self.at.run;
         if outcomes.iter().any(Result::is_ok) {
             *self.engine.last_store_error() = None;
-            self.slabs_refused = 0;
+            self.slabs.note_taken();
         }
         let (mut refused, mut left) = (Vec::new(), None);
         for (page, outcome) in victims.iter_mut().filter(|page| mine(page)).zip(outcomes) {
@@ -164,7 +153,7 @@ impl<K: Kernel> Worker<K> {
             }
         }
         if let Some(slot) = left {
-            self.leave_slab(&range, slot);
+            self.slabs.leave(&range, slot);
         }
         // Not among the unneeded slots, for those have room in their store. What may be written at any later
         // time is given to nobody.

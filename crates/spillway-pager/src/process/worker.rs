@@ -10,6 +10,7 @@ use spillway_policy::first_reads::FirstReads;
 use spillway_store::{Lane, Notice, StoreError};
 use spillway_sys::ranges::BounceRange;
 
+use crate::evict::slab_search::SlabSearch;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::process::attachment::{Attachment, OpenStore};
@@ -58,10 +59,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) posted: Option<Posted>,
     /// How much is evicted at a time.
     pub(crate) pace: Pace,
-    /// Where the search for an empty slab goes on.
-    pub(crate) next_slab: u32,
-    /// Slabs, one after the other, of which a place took no page.
-    pub(crate) slabs_refused: u32,
+    /// Where in the stores pages go.
+    pub(crate) slabs: SlabSearch,
     /// The last store was nearly full when its slots were last counted.
     pub(crate) crowded: bool,
     /// There were too many copies of local pages then: see [`crate::evict::copies`].
@@ -149,8 +148,7 @@ impl<K: Kernel> Worker<K> {
             left: Vec::new(),
             posted: None,
             pace: Pace::Batch,
-            next_slab: 0,
-            slabs_refused: 0,
+            slabs: SlabSearch::default(),
             crowded: false,
             copies_abound: false,
             pages_until_count: 0,
