@@ -395,3 +395,18 @@ fn is_terminal(fd: usize) -> bool {
     // SAFETY: fills a `struct termios`.
     unsafe { raw::syscall(libc::SYS_ioctl as usize, [fd, libc::TCGETS as usize, at, 0, 0, 0]) == 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_call_to_a_ring_ends_inline_mode_and_reads_do_not() {
+        for number in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
+            assert!(must_leave(number as usize, [0; 6]), "{number}");
+        }
+        for number in [libc::SYS_read, libc::SYS_preadv2, libc::SYS_pidfd_send_signal, libc::SYS_vmsplice] {
+            assert!(!must_leave(number as usize, [0; 6]), "{number}");
+        }
+    }
+}
