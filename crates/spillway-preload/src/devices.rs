@@ -22,6 +22,12 @@ use crate::program_memory::read;
 pub const SOL_XDP: usize = 283;
 const XDP_UMEM_REG: usize = 4;
 
+/// Requests of io_uring_register(2) that pin memory: buffers, as one, as tagged ones, in place of others, and
+/// another ring's (`linux/io_uring.h`).
+const REGISTER_BUFFERS: [usize; 4] = [0, 15, 16, 30];
+/// The ring is told by its registered number (`IORING_REGISTER_USE_REGISTERED_RING`).
+const BY_REGISTERED_NUMBER: usize = 1 << 31;
+
 /// Groups of ioctl(2) whose devices keep no memory, or count what they keep, or hear of what is evicted:
 /// terminals and TUN, sockets, userfaultfd, KVM, vhost
 /// (`Documentation/userspace-api/ioctl/ioctl-number.rst`).
@@ -89,6 +95,10 @@ pub fn may_give(number: usize, a: [usize; 6]) -> bool {
             !KEEP_NOTHING_UNSEEN.contains(&(a[1] >> 8 & 0xFF)) && file_kind(a[0]) == libc::S_IFCHR
         }
         libc::SYS_setsockopt => a[1] == SOL_XDP,
+        // Counted as pins of the process that set the ring up, which may be another, and after they are made.
+        libc::SYS_io_uring_register => {
+            REGISTER_BUFFERS.contains(&(a[1] & 0xFFFF_FFFF & !BY_REGISTERED_NUMBER))
+        }
         _ => false,
     }
 }
@@ -109,6 +119,9 @@ fn given(number: usize, a: [usize; 6]) -> Option<Range<usize>> {
     if number as i64 == libc::SYS_setsockopt {
         let is_frames = a[2] == XDP_UMEM_REG && a[4] >= 2 * size_of::<usize>();
         return is_frames.then(|| whole_pages(word(a[3], 0)?, word(a[3], size_of::<usize>())?))?;
+    }
+    if number as i64 != libc::SYS_ioctl {
+        return None;
     }
     let gift = GIFTS.iter().find(|gift| gift.request == a[1] & 0xFFFF)?;
     let mut at = a[2];
@@ -200,6 +213,10 @@ mod tests {
         }
         let sets = |level| may_give(libc::SYS_setsockopt as usize, [0, level, XDP_UMEM_REG, 0, 0, 0]);
         assert!(sets(SOL_XDP) && !sets(libc::SOL_SOCKET as usize));
+        let registers = |request| may_give(libc::SYS_io_uring_register as usize, [3, request, 0, 0, 0, 0]);
+        // Buffers, and the ring by its number; files, and a probe.
+        assert!([0, 15, 16, 30, 1 << 31].into_iter().all(registers));
+        assert!(![2, 8, 1 << 31 | 2].into_iter().any(registers));
     }
 
     #[test]

@@ -25,6 +25,8 @@ struct Frame {
     mappings: u32,
     /// How often devices have pinned it.
     pins: u32,
+    /// How many of these pins are for a system call under way, which `VmPin` leaves out.
+    pins_of_calls: u32,
     /// How often somebody refers to it who neither maps nor pins it.
     references: u32,
 }
@@ -45,7 +47,8 @@ impl Physical {
             frame.mappings = 1;
             return id;
         }
-        self.frames.push(Frame { contents: Box::new([0; PAGE_SIZE]), mappings: 1, pins: 0, references: 0 });
+        let contents = Box::new([0; PAGE_SIZE]);
+        self.frames.push(Frame { contents, mappings: 1, pins: 0, pins_of_calls: 0, references: 0 });
         self.frames.len() as FrameId - 1
     }
 
@@ -92,6 +95,13 @@ impl Physical {
         self.frames[id as usize].pins
     }
 
+    /// How many of its pins `VmPin` has: the kernel counts those that last (`FOLL_LONGTERM`).
+    #[must_use]
+    pub fn counted_pins(&self, id: FrameId) -> u32 {
+        let frame = &self.frames[id as usize];
+        frame.pins - frame.pins_of_calls
+    }
+
     /// A device pins the frame.
     pub fn pin(&mut self, id: FrameId) {
         self.frames[id as usize].pins += 1;
@@ -101,6 +111,18 @@ impl Physical {
     pub fn unpin(&mut self, id: FrameId) {
         self.frames[id as usize].pins -= 1;
         self.free_if_unused(id);
+    }
+
+    /// A system call pins the frame until it ends, as direct I/O does.
+    pub fn pin_for_call(&mut self, id: FrameId) {
+        self.pin(id);
+        self.frames[id as usize].pins_of_calls += 1;
+    }
+
+    /// The call ends.
+    pub fn unpin_after_call(&mut self, id: FrameId) {
+        self.frames[id as usize].pins_of_calls -= 1;
+        self.unpin(id);
     }
 
     /// Somebody refers to the frame.
@@ -155,5 +177,19 @@ mod tests {
         assert_eq!((physical.page(id)[0], physical.used()), (SCRIBBLE, 0));
         assert_eq!(physical.take(), id);
         assert_eq!(physical.page(id)[0], 0);
+    }
+
+    #[test]
+    fn pins_of_calls_are_not_counted_and_pin_as_others_do() {
+        let mut physical = Physical::default();
+        let id = physical.take();
+        physical.pin_for_call(id);
+        physical.pin(id);
+        assert_eq!((physical.pins(id), physical.counted_pins(id)), (2, 1));
+        physical.unpin(id);
+        physical.unmap(id);
+        assert_eq!((physical.pins(id), physical.counted_pins(id), physical.used()), (1, 0, 1));
+        physical.unpin_after_call(id);
+        assert_eq!((physical.pins(id), physical.used()), (0, 0));
     }
 }

@@ -57,8 +57,10 @@ pub struct Claim {
 pub struct Program {
     /// The memory that it has mapped.
     pub regions: Vec<Region>,
-    /// The pages that devices hold.
+    /// The pages that devices keep.
     pub pins: Vec<Pin>,
+    /// The pages that devices hold for system calls under way.
+    pub transfers: Vec<Pin>,
     /// What was managed and is about to be unmapped: local until it is dropped.
     pub unmapping: Vec<Pages>,
     claims: Vec<Claim>,

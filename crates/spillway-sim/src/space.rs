@@ -393,11 +393,11 @@ impl Space {
         }
     }
 
-    /// Bytes that are locked, or pinned by devices.
+    /// Pages that are locked, or that devices keep.
     #[must_use]
     pub fn pinned_pages(&self, physical: &Physical) -> u64 {
         let pins = |mapped: &Mapped| match mapped.entry {
-            Entry::Frame { id, .. } => u64::from(physical.pins(id)),
+            Entry::Frame { id, .. } => u64::from(physical.counted_pins(id)),
             _ => 0,
         };
         self.pages.values().map(|mapped| pins(mapped) + u64::from(mapped.attributes.is_locked)).sum()

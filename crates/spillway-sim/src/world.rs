@@ -490,9 +490,12 @@ impl World {
         if ended.is_alive {
             ended.is_alive = false;
             ended.queue = VecDeque::new();
-            let pins = std::mem::take(&mut ended.program.pins);
+            let program = &mut ended.program;
+            let (pins, transfers) =
+                (std::mem::take(&mut program.pins), std::mem::take(&mut program.transfers));
             ended.space.end(&mut self.physical);
             pins.into_iter().for_each(|pin| self.physical.unpin(pin.frame));
+            transfers.into_iter().for_each(|pin| self.physical.unpin_after_call(pin.frame));
             self.tasks.wake_where(|task| task.wait == Wait::Process(process));
         }
     }

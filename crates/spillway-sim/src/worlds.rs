@@ -322,6 +322,8 @@ impl Config {
         Self {
             limit_pages: 120,
             program_pages: 300,
+            // In inline mode devices keep what they were given before the pager came.
+            adopted_pages: if pin > 0 { 40 } else { self.adopted_pages },
             threads: self.threads.max(4),
             inactive_percent: 0,
             operations: 200,

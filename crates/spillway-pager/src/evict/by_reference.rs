@@ -12,8 +12,10 @@
 //!
 //! Invariant: once the page is dropped nobody writes to what is referred to. Threads cannot; what the kernel
 //! writes for the program it writes in its system calls, whose memory is held, so inline mode only, and
-//! victims are not held; devices and debuggers are asked after for each batch. Of a call that uses more than
-//! may be held the rest is written by its addresses, so not once it is dropped.
+//! victims are not held. Of a call that uses more than may be held the rest is written by its addresses, so
+//! not once it is dropped. A device that keeps memory has it from before the pager came: by then it is pinned
+//! for good, and one look for all of these pages sees it. The call that gives it some later ends inline mode
+//! first, which waits for this worker. Debuggers are asked after by the same look.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -146,7 +146,8 @@ impl<K: Kernel> Worker<K> {
             .map(|((page_number, _), _)| target(*page_number, 1))
             .collect();
         // A device that may read a page for long would go on reading what was dropped. Asked after last: one
-        // that is given a page between this and the drop is not seen.
+        // that is given a page between this and the drop is not seen. In inline mode none is: the call that
+        // gives it waits for the end of this.
         if !self.nothing_is_pinned() && !planted!(K, "dropped-though-pinned") {
             return vec![false; clean.len()];
         }

@@ -9,7 +9,7 @@ use spillway_core::slots::{SLAB_SLOTS, SlotTable};
 const MOST_REFUSED: u32 = 64;
 
 /// A thread's search for slabs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SlabSearch {
     /// Where it goes on.
     next: u32,
@@ -17,6 +17,13 @@ pub(crate) struct SlabSearch {
     refused: u32,
     /// The slabs left last, by their first slots. Nothing is kept in them, so they look like the best there are.
     left: VecDeque<u32>,
+}
+
+impl Default for SlabSearch {
+    fn default() -> Self {
+        // All that is ever kept: nothing is allocated while pages leave.
+        Self { next: 0, refused: 0, left: VecDeque::with_capacity(MOST_REFUSED as usize) }
+    }
 }
 
 impl SlabSearch {

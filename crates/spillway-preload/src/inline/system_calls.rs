@@ -17,7 +17,8 @@ use crate::remote;
 use crate::vectors::Vectors;
 use crate::{devices, fork_hooks, memory_hooks, process_hooks, user_dispatch};
 
-const SYS_IO_URING_SETUP: i64 = 425;
+/// io_uring_setup(2), io_uring_enter(2) and io_uring_register(2): a ring may come from another process.
+const IO_URING: std::ops::RangeInclusive<i64> = 425..=427;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const KVM_CREATE_VM: usize = 0xAE01;
 const VHOST_SET_OWNER: usize = 0xAF01;
@@ -45,7 +46,7 @@ pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
         libc::SYS_io_setup => true,
         libc::SYS_rt_sigaction => stack_readers::is_set_by(a),
         libc::SYS_clone | libc::SYS_clone3 => !is_forking() && fork_hooks::shares_files_alone(number, a),
-        number => number == SYS_IO_URING_SETUP,
+        number => IO_URING.contains(&number),
     }
 }
 
@@ -393,4 +394,19 @@ fn is_terminal(fd: usize) -> bool {
     let at = settings.as_mut_ptr().expose_provenance();
     // SAFETY: fills a `struct termios`.
     unsafe { raw::syscall(libc::SYS_ioctl as usize, [fd, libc::TCGETS as usize, at, 0, 0, 0]) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_call_to_a_ring_ends_inline_mode_and_reads_do_not() {
+        for number in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
+            assert!(must_leave(number as usize, [0; 6]), "{number}");
+        }
+        for number in [libc::SYS_read, libc::SYS_preadv2, libc::SYS_pidfd_send_signal, libc::SYS_vmsplice] {
+            assert!(!must_leave(number as usize, [0; 6]), "{number}");
+        }
+    }
 }

@@ -123,6 +123,7 @@ impl Actor {
                 world.processes[process].space.access(&mut world.physical, page, is_write);
                 if is_write {
                     world.work_on(process, page, Use::Write(0));
+                    world.give_to_device_early(process, page);
                 }
             }
             pages
