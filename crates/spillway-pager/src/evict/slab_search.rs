@@ -15,7 +15,7 @@ pub(crate) struct SlabSearch {
     next: u32,
     /// Slabs, one after the other, of which a place took no page.
     refused: u32,
-    /// The slabs left last, by their first slots. Nothing is kept in them, so they look like the best there are.
+    /// The slabs left last, by their first slots. Nothing is kept in them, so they look like the best.
     left: VecDeque<u32>,
 }
 
@@ -120,7 +120,7 @@ mod tests {
     fn an_empty_slab_is_chosen_where_there_is_one() {
         let (memory, mut search) = (Memory::with_empty(5..9), SlabSearch::default());
         let range = SLAB_SLOTS..20 * SLAB_SLOTS;
-        let mut choose = |search: &mut SlabSearch| search.choose(&memory.table(), &range) / SLAB_SLOTS;
+        let choose = |search: &mut SlabSearch| search.choose(&memory.table(), &range) / SLAB_SLOTS;
         assert_eq!((choose(&mut search), choose(&mut search)), (5, 5), "nothing is reserved");
         memory.0[5].store(1, Ordering::Relaxed);
         assert_eq!(choose(&mut search), 6);
