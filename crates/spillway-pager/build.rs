@@ -1,5 +1,5 @@
-//! Numbers the build, by the code that a run's supervisor, or the tier daemon, and the library in its programs
-//! must have in common: the forms of their messages and of the memory that they share.
+//! Numbers the build, by the code that a run's supervisor, or the tier daemon, and the library in its
+//! programs must have in common: the forms of their messages and of the memory that they share.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -20,7 +20,8 @@ pub fn packet_socket() -> Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Calls the daemon that listens by this abstract name, as a program of a build. The marker, which has said hello and has to run.
+/// Calls the daemon that listens by this abstract name, as a program of a build. The marker, which has said
+/// hello and has to run.
 ///
 /// # Errors
 /// ECONNREFUSED: no daemon listens. What [`Marker::new`] says: the daemon was told.

@@ -76,7 +76,7 @@ fn expected(page: usize) -> u64 {
     page as u64 * 0x9E37_79B9 + 1
 }
 
-/// Any will do.
+/// Any build will do.
 const BUILD: u64 = 9;
 
 /// The daemon's end of a marker.

@@ -1,7 +1,8 @@
 //! The pool's core: on which donors a page's copies lie, which of them may be read, what a write must do
 //! before it counts, and how lost copies are made anew. It does no I/O and has no clock: what happens comes
 //! in as events, what is to be done goes out as steps. So the same code runs in a run's processes and in the
-//! simulations that kill donors and processes at any step (`tests/simulation.rs`, `coded.rs` and `health.rs`).
+//! simulations that kill donors and processes at any step (`simulation.rs`, `coded.rs` and `health.rs` in
+//! `tests`).
 //!
 //! The pool's slots are divided into *extents* of [`EXTENT_SLOTS`]. The copies of an extent lie on different
 //! donors, each at a *place*: a donor, which life of that donor, and which extent of its memory.

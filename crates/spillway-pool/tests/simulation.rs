@@ -1,7 +1,7 @@
 //! Seeded worlds in which the pool's core runs as it does in a run: donors crash, restart empty, freeze, lose
 //! messages, lie, are cut off from some of a run, get writes late or twice, join, are drained and stay after
-//! all; reads are hedged; processes fork, and are killed between any two steps; the supervisor rebuilds beside
-//! writes, and hears of nobody who comes while the directory is away.
+//! all; reads are hedged; processes fork, and are killed between any two steps; the supervisor rebuilds
+//! beside writes, and hears of nobody who comes while the directory is away.
 //! Some worlds have a last resort, and donors with too little room; in some three copies are wanted; in some
 //! donors die for good, and what is left must have as many copies as it has room for. An oracle knows what
 //! each slot must hold.

@@ -119,7 +119,7 @@ impl Physical {
         self.frames[id as usize].pins_of_calls += 1;
     }
 
-    /// The call ends.
+    /// The call that pinned it ends.
     pub fn unpin_after_call(&mut self, id: FrameId) {
         self.frames[id as usize].pins_of_calls -= 1;
         self.unpin(id);

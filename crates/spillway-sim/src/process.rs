@@ -54,8 +54,8 @@ pub struct Process {
     pub is_alive: bool,
     /// Its faults are served by its own threads.
     pub is_inline: bool,
-    /// Threads that have handlers take over the faults of its memory: what other threads touch first meanwhile
-    /// is counted once that is done.
+    /// Threads that have handlers take over the faults of its memory: what other threads touch first
+    /// meanwhile is counted once that is done.
     pub handing_over: usize,
     /// Of those nobody finds where the page map cannot be read: so many are charged to nobody for good.
     pub uncounted: usize,

@@ -191,8 +191,8 @@ fn wrong(what: impl Into<String>, reason: impl Into<String>) -> ConfigError {
 }
 
 impl Config {
-    /// Reads a file. Whether its values go together is to be checked ([`Self::check`]) once all are known, for
-    /// options may take the place of some.
+    /// Reads a file. Whether its values go together is to be checked ([`Self::check`]) once all are known,
+    /// for options may take the place of some.
     ///
     /// # Errors
     /// It cannot be read, or a value of it is none.

@@ -104,7 +104,7 @@ impl Donor {
         self.machine == Machine::Well && self.reach(Asker::Watcher) == Reach::Both
     }
 
-    /// Whether everybody can.
+    /// Whether everybody can reach it.
     pub(super) fn is_there_for_all(&self) -> bool {
         self.machine == Machine::Well && self.cut.is_none()
     }

@@ -101,7 +101,7 @@ pub struct World {
     pub counts: Counts,
 }
 
-/// What has happened.
+/// What has happened so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub reads: u64,
@@ -145,7 +145,7 @@ fn new_donor(donor: usize) -> NewDonor {
     NewDonor { capacity: DONOR_EXTENTS, domain: donor as u32, text: format!("d{donor}") }
 }
 
-/// One of these.
+/// One of these, by chance.
 fn one_of<T: Copy>(dice: &mut Dice, all: &[T]) -> T {
     all[dice.below(all.len())]
 }

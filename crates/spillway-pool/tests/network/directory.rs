@@ -23,7 +23,7 @@ impl Directory {
         Self { dice, wavers, away_until }
     }
 
-    /// A step passes.
+    /// A step of the world passes.
     pub fn pass(&mut self, now: u64) {
         if self.wavers && !self.is_away(now) && self.dice.below(MEAN_STAY) == 0 {
             self.away_until = now + self.dice.below(MOST_AWAY) as u64;

@@ -11,7 +11,7 @@ const MOST_PROCESSES: usize = 7;
 pub struct Forks {
     /// When and who: its own, so that worlds without forks are as they were.
     dice: Dice,
-    /// Each process's own.
+    /// Each process has its own.
     own: Vec<Dice>,
 }
 

@@ -241,9 +241,9 @@ fn left_at(own: &StoreSpec, run_token: &str) -> Option<u64> {
     crate::nbd::standing(&door, STANDING_PATIENCE).ok().map(|standing| standing.free_bytes)
 }
 
-/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for up to what is
-/// wished where the donor has that left, for what there is where it may have less, and for all where there is
-/// no share.
+/// Begins the run, or a donor's new life in it, on one donor that must lend its share: asking for up to what
+/// is wished where the donor has that left, for what there is where it may have less, and for all where there
+/// is no share.
 pub(super) fn begin_with_share(
     own: &StoreSpec,
     (share, may_have_less): (Option<Share>, bool),
@@ -393,8 +393,8 @@ mod tests {
         assert_eq!(asked_mib(copied, 8), 14);
         // Eight slabs for 28 MiB of pages, on six donors: it was 16 MiB.
         assert_eq!(asked_mib("pool:etcd://10.0.0.9:2379/lab?data=4&parity=2&size=28M", 6), 20);
-        // 192 copies on six of eight donors, one more for chance, and 2 to spare. On seven they had 62 MiB each,
-        // so that after two deaths at once the six that were left had no room for the last copies.
+        // 192 copies on six of eight donors, one more for chance, and 2 to spare. On seven they had 62 MiB
+        // each, so that after two deaths at once the six that were left had no room for the last copies.
         let thrice = "pool:etcd://10.0.0.9:2379/lab?copies=3&size=128M";
         assert_eq!(asked_mib(thrice, 8), 70);
         assert_eq!(Share::asked(&pool("pool:etcd://10.0.0.9:2379/lab?copies=2"), 3), None);
