@@ -275,12 +275,12 @@ mod tests {
             wish
         };
         let key = KeyPrint::from_bytes(std::array::from_fn(|at| at as u8));
-        for wish in [Wish::PassOn, Wish::TakeOver, Wish::Expect(key)] {
+        for wish in [Wish::PassOn, Wish::TakeOver, Wish::Expect(key), Wish::Stay] {
             let mut bytes = Vec::new();
             wish.put(&mut bytes);
             assert_eq!(heard(&bytes), Ok(Some(wish)));
         }
-        assert_eq!(heard(&[3]), Ok(None), "a later version's");
+        assert_eq!(heard(&[4]), Ok(None), "a later version's");
     }
 
     #[test]
