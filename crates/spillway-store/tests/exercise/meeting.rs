@@ -62,6 +62,7 @@ fn heard_by_relay(meeting: &Meeting, said: &[u8], lanes: &[u8], relays: &[u8]) {
     let wish = match said.get(lanes.len()).filter(|_| is_of_run) {
         Some(0) => Some(Wish::PassOn),
         Some(1) => Some(Wish::TakeOver),
+        Some(3) => Some(Wish::Stay),
         Some(2) => said
             .get(lanes.len() + 1..)
             .and_then(<[u8]>::first_chunk)
