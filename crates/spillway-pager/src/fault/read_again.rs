@@ -34,6 +34,9 @@ impl<K: Kernel> Worker<K> {
         pages: &[(u64, u32)],
         checked: (usize, Option<PageError>),
     ) -> (usize, Option<PageError>) {
+        if checked.1.is_none() {
+            return checked;
+        }
         let (mut good, mut lost) = checked;
         let mut reasons = Reasons::default();
         for pause in PAUSES {
